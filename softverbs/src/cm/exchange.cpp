@@ -12,6 +12,7 @@
 #include <string>
 #include <system_error>
 
+#include "cm/manager.hpp"
 #include "fabric/clock.hpp"
 #include "fabric/random.hpp"
 #include "fabric/rendezvous.hpp"
@@ -80,8 +81,8 @@ fabric::NodeOptions options_for(const fabric::NetworkSettings& network) {
 
 } // namespace
 
-Exchange::Exchange(const fabric::NetworkSettings& network, Receiver& receiver)
-    : receiver_(receiver), node_(options_for(network)) {
+Exchange::Exchange(const fabric::NetworkSettings& network, Manager& manager)
+    : manager_(manager), node_(options_for(network)) {
     // The random number differs from that of an earlier process with the same slot, and is not 0.
     const auto random = fabric::random_number(static_cast<std::uint64_t>(::getpid()) << 20U);
     self_.process = (random & ~Peer::slot_mask) | node_.slot();
@@ -163,7 +164,7 @@ void Exchange::receive(fabric::Connection& from, std::span<const std::byte> reco
     }
     const Peer peer{from.route().remote.bytes, envelope.process};
     links_[&from].peer = peer;
-    receiver_.received(peer, envelope.message);
+    manager_.received(peer, envelope.message);
 }
 
 bool Exchange::answer(fabric::Connection& from, std::span<const std::byte> record) {
@@ -178,7 +179,7 @@ bool Exchange::answer(fabric::Connection& from, std::span<const std::byte> recor
         from.close();
         return true;
     }
-    const auto peer = receiver_.find_service(query.port_space, query.address);
+    const auto peer = manager_.find_service(query.port_space, query.address);
     const Answer answer{query.communication_id, 0, peer ? peer->process : 0};
     const auto response = bytes_of(answer);
     static_cast<void>(from.send(fabric::Lane::responses, {&response, 1}));
@@ -209,7 +210,7 @@ void Exchange::on_closed(fabric::Connection& connection) {
         return;
     }
     if (const auto ended = links_.extract(&connection); !ended.empty()) {
-        without_exceptions([&] { receiver_.lost(ended.mapped().peer); });
+        without_exceptions([&] { manager_.lost(ended.mapped().peer); });
     }
 }
 
@@ -243,9 +244,9 @@ void Exchange::deliver(std::uint32_t communication_id, const Search& search,
     fabric::Connection* const to =
         process != 0 && slot < fabric::max_slots ? node_.connect(search.route, slot) : nullptr;
     if (to != nullptr && post(*to, peer, search.message) == 0) {
-        receiver_.request_sent(communication_id, peer);
+        manager_.request_sent(communication_id, peer);
     } else {
-        receiver_.no_service(search.message);
+        manager_.no_service(search.message);
     }
 }
 
@@ -264,9 +265,9 @@ void Exchange::query_ended(const fabric::Connection& connection) {
          found = std::ranges::find_if(searches_, was_asked)) {
         const auto ended = searches_.extract(found);
         if (connection.error() == ECONNREFUSED) { // no process of that host listens
-            receiver_.no_service(ended.mapped().message);
+            manager_.no_service(ended.mapped().message);
         } else {
-            receiver_.request_refused(ended.key());
+            manager_.request_refused(ended.key());
         }
     }
 }

@@ -15,6 +15,8 @@
 
 namespace softverbs::cm {
 
+class Manager;
+
 /// Identifies a process that sends and receives messages of the connection manager.
 struct Peer {
     /// The address of the host of the process, as a GID. All zeros: this machine.
@@ -49,33 +51,10 @@ struct Envelope {
 /// The caller must hold Manager::lock during all calls. No function waits.
 class Exchange final : fabric::Handler {
   public:
-    /// Callbacks of the Exchange. The Manager implements them.
-    class Receiver {
-      public:
-        virtual void received(const Peer& from, const Message& message) = 0;
-        /// Called when the process @p peer has ended, or when the connection to it has failed. No
-        /// more messages from that process will arrive.
-        virtual void lost(const Peer& peer) = 0;
-        /// Returns the process of this host that has called rdma_listen() for this address. Returns
-        /// no value if there is none.
-        [[nodiscard]] virtual std::optional<Peer> find_service(std::uint16_t port_space,
-                                                               const WireAddress& address) = 0;
-        /// Called when the connection request with this communication ID was sent to @p peer.
-        virtual void request_sent(std::uint32_t communication_id, const Peer& peer) = 0;
-        /// Called when a connection request was not sent, because no process of the other host
-        /// listens at its destination, or because no connection to that process could be created.
-        virtual void no_service(const Message& request) = 0;
-        /// Called when a connection request was not sent, because the two hosts have different
-        /// secrets or softverbs versions.
-        virtual void request_refused(std::uint32_t communication_id) = 0;
-
-      protected:
-        ~Receiver() = default;
-    };
-
     /// Takes a free slot (0 to 1023) of the subdirectory "cm" of the rendezvous directory.
     /// @throws std::system_error  the directory cannot be used, or no slot is free
-    Exchange(const fabric::NetworkSettings& network, Receiver& receiver);
+    /// @param manager  receives messages and results; must outlive this object
+    Exchange(const fabric::NetworkSettings& network, Manager& manager);
 
     /// Returns the Peer by which other processes of this machine identify this process.
     [[nodiscard]] const Peer& self() const noexcept { return self_; }
@@ -89,7 +68,7 @@ class Exchange final : fabric::Handler {
     /// EMFILE, ENOMEM.
     [[nodiscard]] int send(const Peer& to, const Message& message) noexcept;
     /// Sends a REQ or SIDR_REQ to the process of the other host that listens at the destination of
-    /// the request. Calls a function of the Receiver when the result is known. Tries again as long
+    /// the request. Calls a function of the Manager when the result is known. Tries again as long
     /// as the other host does not respond, until cancel() is called. Returns 0 or ENOMEM.
     [[nodiscard]] int request(const fabric::Route& route, const Message& message) noexcept;
     /// Ends the attempts to send the request with this communication ID.
@@ -131,7 +110,7 @@ class Exchange final : fabric::Handler {
     void deliver(std::uint32_t communication_id, const Search& search, std::uint64_t process);
     void query_ended(const fabric::Connection& connection);
 
-    Receiver& receiver_;
+    Manager& manager_;
     fabric::Node node_;
     Peer self_;
     std::map<fabric::Connection*, Link> links_;

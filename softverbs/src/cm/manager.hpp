@@ -28,8 +28,7 @@ namespace softverbs::cm {
 /// must not take this lock.
 ///
 /// Functions that implement commands return 0 or the errno that the kernel returns.
-/// NOLINTNEXTLINE(cppcoreguidelines-virtual-class-destructor): it cannot be destroyed
-class Manager final : Exchange::Receiver {
+class Manager {
   public:
     /// @throws std::system_error  if the rendezvous directory (in which processes find each other)
     ///     or the file with the bound ports cannot be used
@@ -89,6 +88,24 @@ class Manager final : Exchange::Receiver {
     [[nodiscard]] int disconnect(Id& id);
     [[nodiscard]] int notify(Id& id, std::uint32_t event);
 
+    // Functions that the Exchange calls:
+    void received(const Peer& from, const Message& message);
+    /// Called when the process @p peer has ended, or when the connection to it has failed. No more
+    /// messages from that process will arrive.
+    void lost(const Peer& peer);
+    /// Returns the process of this host that has called rdma_listen() for this address. Returns no
+    /// value if there is none.
+    [[nodiscard]] std::optional<Peer> find_service(std::uint16_t port_space,
+                                                   const WireAddress& address);
+    /// Called when the connection request with this communication ID was sent to @p peer.
+    void request_sent(std::uint32_t communication_id, const Peer& peer);
+    /// Called when a connection request was not sent, because no process of the other host listens
+    /// at its destination, or because no connection to that process could be created.
+    void no_service(const Message& request);
+    /// Called when a connection request was not sent, because the two hosts have different secrets
+    /// or softverbs versions.
+    void request_refused(std::uint32_t communication_id);
+
     /// Queues an event for the program. Does nothing if the id belongs to a connection request that
     /// the program has not accepted yet.
     void raise(Id& id, EventType type, int status = 0);
@@ -114,14 +131,6 @@ class Manager final : Exchange::Receiver {
     void clock_runs() noexcept;
 
   private:
-    void received(const Peer& from, const Message& message) override;
-    void lost(const Peer& peer) override;
-    [[nodiscard]] std::optional<Peer> find_service(std::uint16_t port_space,
-                                                   const WireAddress& address) override;
-    void request_sent(std::uint32_t communication_id, const Peer& peer) override;
-    void no_service(const Message& request) override;
-    void request_refused(std::uint32_t communication_id) override;
-
     void run();
     /// Handles events that epoll_wait(2) has returned, receives messages and runs timers. Returns
     /// whether there was such work.
