@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <arpa/inet.h>
 #include <endian.h>
 #include <errno.h>
 
@@ -95,26 +94,14 @@ ibv_device_attr_ex default_attributes(unsigned index) {
     return attributes;
 }
 
-ibv_gid_entry make_gid(const char* address, std::uint32_t index, std::uint32_t type) {
+ibv_gid_entry make_gid(const fabric::HostAddress& address, std::uint32_t index,
+                       std::uint32_t type) {
     ibv_gid_entry entry{};
-    ::inet_pton(AF_INET6, address, &entry.gid);
+    std::memcpy(&entry.gid, address.bytes.data(), sizeof entry.gid);
     entry.gid_index = index;
     entry.port_num = 1;
     entry.gid_type = type;
     return entry;
-}
-
-std::vector<ibv_gid_entry> gids_of(const fabric::HostAddress& address) {
-    std::vector<ibv_gid_entry> gids;
-    for (const std::uint32_t type : {IBV_GID_TYPE_ROCE_V1, IBV_GID_TYPE_ROCE_V2}) {
-        ibv_gid_entry entry{};
-        std::memcpy(&entry.gid, address.bytes.data(), sizeof entry.gid);
-        entry.gid_index = static_cast<std::uint32_t>(gids.size());
-        entry.port_num = 1;
-        entry.gid_type = type;
-        gids.push_back(entry);
-    }
-    return gids;
 }
 
 /// Computes a node GUID from the last 8 of the 16 bytes of the host address (an IPv4-mapped address
@@ -131,8 +118,8 @@ __be64 guid_of(const fabric::HostAddress& address) {
 Port make_port(unsigned index, __be64 guid, bool ethernet) {
     Port port;
     ibv_port_attr& attributes = port.attributes;
-    ibv_gid_entry link_local =
-        make_gid("fe80::", 0, ethernet ? IBV_GID_TYPE_ROCE_V1 : IBV_GID_TYPE_IB);
+    ibv_gid_entry link_local = make_gid(*fabric::parse_host_address("fe80::"), 0,
+                                        ethernet ? IBV_GID_TYPE_ROCE_V1 : IBV_GID_TYPE_IB);
     link_local.gid.global.interface_id = guid;
     port.gids.push_back(link_local);
     if (ethernet) {
@@ -141,9 +128,9 @@ Port make_port(unsigned index, __be64 guid, bool ethernet) {
         port.gids.push_back(link_local);
         // The range 192.0.2.0/24 is reserved for documentation, so these addresses are unlikely to
         // exist in a real network.
-        const std::string address = "::ffff:192.0.2." + std::to_string(10 + index);
-        port.gids.push_back(make_gid(address.c_str(), 2, IBV_GID_TYPE_ROCE_V1));
-        port.gids.push_back(make_gid(address.c_str(), 3, IBV_GID_TYPE_ROCE_V2));
+        const auto address = *fabric::parse_host_address("192.0.2." + std::to_string(10 + index));
+        port.gids.push_back(make_gid(address, 2, IBV_GID_TYPE_ROCE_V1));
+        port.gids.push_back(make_gid(address, 3, IBV_GID_TYPE_ROCE_V2));
     }
     attributes.state = IBV_PORT_ACTIVE;
     attributes.max_mtu = attributes.active_mtu = IBV_MTU_4096;
@@ -459,7 +446,8 @@ void describe(Device& device, unsigned index, std::string_view profile, bool eth
     if (address) {
         // All GIDs of the device contain the host address, so that a program can use any GID to
         // reach other hosts.
-        device.ports[0].gids = gids_of(address);
+        device.ports[0].gids = {make_gid(address, 0, IBV_GID_TYPE_ROCE_V1),
+                                make_gid(address, 1, IBV_GID_TYPE_ROCE_V2)};
     }
     device.completion_vectors = 4;
     device.features = ~unsigned{SOFTVERBS_FEATURE_DM_COPY_GARBAGE};
