@@ -49,6 +49,13 @@ ssize_t copy_table(const Context& context, void* out, std::size_t max_entries, s
     return static_cast<ssize_t>(count);
 }
 
+/// Implements the verbs that return -1 on failure. Does not change @p out for an empty entry.
+int query_entry(std::string_view verb, const Context& context, std::uint32_t port,
+                std::uint32_t index, ibv_gid_entry& out) {
+    const int error = call(verb, context, [&] { return find_gid(context, port, index, out); });
+    return error != 0 && error != ENODATA ? (errno = error, -1) : 0;
+}
+
 } // namespace
 
 } // namespace softverbs
@@ -61,16 +68,13 @@ SOFTVERBS_ENTRY int ibv_query_gid(ibv_context* native, std::uint8_t port, int in
         return forward<ibv_query_gid>("ibv_query_gid", native, port, index, gid);
     }
     ibv_gid_entry entry{};
-    const int error = call("ibv_query_gid", *context, [&] {
-        return index < 0 ? EINVAL
-                         : find_gid(*context, port, static_cast<std::uint32_t>(index), entry);
-    });
-    if (error != 0 && error != ENODATA) {
-        errno = error;
-        return -1;
+    // A negative index becomes a number that is larger than each table.
+    const int result =
+        query_entry("ibv_query_gid", *context, port, static_cast<std::uint32_t>(index), entry);
+    if (result == 0) {
+        *gid = entry.gid;
     }
-    *gid = entry.gid; // zeros if the entry is empty
-    return 0;
+    return result;
 }
 
 SOFTVERBS_ENTRY int _ibv_query_gid_ex(ibv_context* native, std::uint32_t port, std::uint32_t index,
@@ -123,13 +127,10 @@ SOFTVERBS_ENTRY int ibv_query_gid_type(ibv_context* native, std::uint8_t port, u
         return forward<ibv_query_gid_type>("ibv_query_gid_type", native, port, index, type);
     }
     ibv_gid_entry entry{};
-    const int error =
-        call("ibv_query_gid_ex", *context, [&] { return find_gid(*context, port, index, entry); });
-    if (error != 0 && error != ENODATA) {
-        errno = error;
-        return -1;
+    const int result = query_entry("ibv_query_gid_ex", *context, port, index, entry);
+    if (result == 0) {
+        *type = entry.gid_type == IBV_GID_TYPE_ROCE_V2 ? GidTypeOfSysfs::roce_v2
+                                                       : GidTypeOfSysfs::ib_or_roce_v1;
     }
-    *type = entry.gid_type == IBV_GID_TYPE_ROCE_V2 ? GidTypeOfSysfs::roce_v2
-                                                   : GidTypeOfSysfs::ib_or_roce_v1;
-    return 0;
+    return result;
 }

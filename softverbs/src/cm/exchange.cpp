@@ -45,11 +45,6 @@ struct Answer {
     std::uint64_t process; // 0: no process listens there
 };
 
-template <class Structure>
-std::span<const std::byte> bytes_of(const Structure& structure) noexcept {
-    return std::as_bytes(std::span(&structure, 1));
-}
-
 /// Copies a record, which may be in shared memory, to @p structure. If it has another size, closes
 /// the connection and returns false.
 template <class Structure>
@@ -128,7 +123,7 @@ int Exchange::post(fabric::Connection& to, const Peer& peer, const Message& mess
 
 fabric::Sent Exchange::put(fabric::Connection& to, const Message& message) const noexcept {
     const Envelope envelope{.process = self_.process, .message = message};
-    const auto record = bytes_of(envelope);
+    const auto record = std::as_bytes(std::span(&envelope, 1));
     return to.send(fabric::Lane::requests, {&record, 1});
 }
 
@@ -181,7 +176,7 @@ bool Exchange::answer(fabric::Connection& from, std::span<const std::byte> recor
     }
     const auto peer = manager_.find_service(query.port_space, query.address);
     const Answer answer{query.communication_id, 0, peer ? peer->process : 0};
-    const auto response = bytes_of(answer);
+    const auto response = std::as_bytes(std::span(&answer, 1));
     static_cast<void>(from.send(fabric::Lane::responses, {&response, 1}));
     return true;
 }
@@ -228,7 +223,7 @@ int Exchange::request(const fabric::Route& route, const Message& message) noexce
 void Exchange::query(std::uint32_t communication_id, Search& search) noexcept {
     const Query query{Message::current_magic, communication_id, search.message.port_space, 0,
                       search.message.destination};
-    const auto record = bytes_of(query);
+    const auto record = std::as_bytes(std::span(&query, 1));
     search.asked = node_.connect(search.route, fabric::directory_slot);
     if (search.asked != nullptr &&
         search.asked->send(fabric::Lane::requests, {&record, 1}) != fabric::Sent::sent) {

@@ -10,7 +10,6 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstdint>
@@ -280,20 +279,13 @@ void cancel_all() noexcept {
 
 namespace {
 
-std::string_view next_word(std::string_view& text) {
-    const std::size_t end = std::min(text.find(' '), text.size());
-    const std::string_view word = text.substr(0, end);
-    text.remove_prefix(std::min(end + 1, text.size()));
-    return word;
-}
-
 std::string result_text(int error, const char* what) {
     return error == 0 ? "ok" : std::string(what) + ": " + std::strerror(error);
 }
 
 std::string execute_port(std::string_view arguments) {
-    const auto device = parse_number(next_word(arguments));
-    const auto port = parse_number(next_word(arguments));
+    const auto device = parse_number(take_until(arguments, ' '));
+    const auto port = parse_number(take_until(arguments, ' '));
     if (!device || !port || *port > 255) {
         return "the port command needs a device number, a port number and a state: port 0 1 down";
     }
@@ -315,7 +307,7 @@ std::string execute_port(std::string_view arguments) {
 } // namespace
 
 std::string execute(std::string_view command) {
-    const std::string_view verb = next_word(command);
+    const std::string_view verb = take_until(command, ' ');
     if (verb == "fault") {
         const int error = softverbs_set_faults(std::string(command).c_str());
         return error != EINVAL
