@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <memory>
-#include <utility>
 
 #include "cm/manager.hpp"
 #include "cm/multicast.hpp"
@@ -29,9 +28,7 @@ Id* Manager::find_connection(std::uint32_t communication_id) const {
 }
 
 void Manager::forget_communication_id(Id& id) {
-    if (std::exchange(id.searching, false)) {
-        exchange_.cancel(id.communication_id);
-    }
+    exchange_.cancel(id.communication_id);
     id.communication_id = 0;
 }
 
@@ -282,10 +279,8 @@ void Manager::look_up_again(Id& id, const Message& request) {
 
 void Manager::send_request_to_host(Id& id, const Message& request) {
     const fabric::Route route{{id.route.sgid}, {id.route.dgid}};
-    id.searching = true;
     set_deadline(id, max_attempts * timeout_ns(response_timeout_));
     if (exchange_.request(route, request) != 0) {
-        id.searching = false;
         look_up_again(id, request);
     }
     wake(); // the thread waits for a later timer than that of the query
@@ -297,7 +292,6 @@ std::optional<Peer> Manager::find_service(std::uint16_t port_space, const WireAd
 
 void Manager::request_sent(std::uint32_t communication_id, const Peer& peer) {
     if (Id* const id = find_connection(communication_id); id != nullptr) {
-        id->searching = false;
         id->peer = peer;
         id->exchanged = id->datagram() ? Exchanged::sidr_req_sent : Exchanged::req_sent;
         set_deadline(*id, max_attempts * timeout_ns(response_timeout_));
@@ -306,7 +300,6 @@ void Manager::request_sent(std::uint32_t communication_id, const Peer& peer) {
 
 void Manager::no_service(const Message& request) {
     if (Id* const id = find_connection(request.sender_id); id != nullptr) {
-        id->searching = false;
         clear_deadline(*id);
         look_up_again(*id, request);
     }
@@ -314,7 +307,6 @@ void Manager::no_service(const Message& request) {
 
 void Manager::request_refused(std::uint32_t communication_id) {
     if (Id* const id = find_connection(communication_id); id != nullptr) {
-        id->searching = false;
         clear_deadline(*id);
         raise(*id, EventType::unreachable, -EACCES);
     }

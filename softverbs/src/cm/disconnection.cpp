@@ -137,9 +137,7 @@ void Manager::expired(Id& id) {
         send_request(id, *request);
         return;
     }
-    if (id.searching) {
-        exchange_.cancel(id.communication_id);
-        id.searching = false;
+    if (exchange_.cancel(id.communication_id)) {
         raise(id, EventType::unreachable, -ETIMEDOUT);
         return;
     }

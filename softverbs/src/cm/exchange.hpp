@@ -71,8 +71,11 @@ class Exchange final : fabric::Handler {
     /// the request. Calls a function of the Manager when the result is known. Tries again as long
     /// as the other host does not respond, until cancel() is called. Returns 0 or ENOMEM.
     [[nodiscard]] int request(const fabric::Route& route, const Message& message) noexcept;
-    /// Ends the attempts to send the request with this communication ID.
-    void cancel(std::uint32_t communication_id) noexcept { searches_.erase(communication_id); }
+    /// Ends the attempts to send the request with this communication ID. Returns whether there were
+    /// such attempts.
+    bool cancel(std::uint32_t communication_id) noexcept {
+        return searches_.erase(communication_id) != 0;
+    }
 
     /// Receives messages, sends queued messages, and reports processes that have ended. Returns
     /// whether there was something to do.

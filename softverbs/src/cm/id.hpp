@@ -122,9 +122,6 @@ struct Id {
     /// How many times softverbs has searched for a process that listens at the destination of the
     /// connection request, and has found none.
     unsigned lookups = 0;
-    /// Whether softverbs is querying the other host for the process that listens at the destination
-    /// of the connection request.
-    bool searching = false;
     std::uint32_t communication_id = 0; // 0: none
     std::uint32_t peer_communication_id = 0;
     std::uint32_t receive_psn = 0; // first PSN that the peer sends

@@ -164,7 +164,6 @@ class Manager {
     // Functions in received_messages.cpp, which handle received messages:
     void received_request(const Peer& from, const Message& message);
     void received_reply(Id& id, const Message& message);
-    void received_reject(Id& id, const Message& message);
     void received_sidr_reply(Id& id, const Message& message);
 
     // Functions in disconnection.cpp, which handle the end of connections:

@@ -125,12 +125,6 @@ void Manager::received_reply(Id& id, const Message& message) {
     raise(id, event);
 }
 
-void Manager::received_reject(Id& id, const Message& message) {
-    clear_deadline(id);
-    id.exchanged = Exchanged::nothing;
-    raise(id, rejected(message.status, &message));
-}
-
 void Manager::received_sidr_reply(Id& id, const Message& message) {
     clear_deadline(id);
     id.exchanged = Exchanged::nothing;
@@ -172,7 +166,9 @@ void Manager::received(const Peer& from, const Message& message) {
             break;
         case MessageType::rej:
             if (id.in_handshake()) {
-                received_reject(id, message);
+                clear_deadline(id);
+                id.exchanged = Exchanged::nothing;
+                raise(id, rejected(message.status, &message));
             } else if (state == Exchanged::established) {
                 // The peer destroyed its id before it received the RTU of this id. Therefore it
                 // sent a REJ instead of a DREQ. Handle the REJ as a DREQ.
