@@ -122,9 +122,8 @@ SOFTVERBS_FILE int fstat(int descriptor, struct stat* status) noexcept {
     return status_of(descriptor, status);
 }
 static_assert(sizeof(struct stat) == sizeof(struct stat64));
-SOFTVERBS_FILE int fstat64(int descriptor, struct stat64* status) noexcept {
-    return status_of(descriptor, reinterpret_cast<struct stat*>(status));
-}
+SOFTVERBS_ALIAS(fstat)
+int fstat64(int descriptor, struct stat64* status) noexcept;
 
 // Programs that were built with glibc before 2.33 call these functions instead of fstat(2). The
 // first argument is the version of the structure.
@@ -133,6 +132,5 @@ SOFTVERBS_FILE int __fxstat(int, int descriptor, struct stat* status) noexcept {
     return status_of(descriptor, status);
 }
 // NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming)
-SOFTVERBS_FILE int __fxstat64(int, int descriptor, struct stat64* status) noexcept {
-    return status_of(descriptor, reinterpret_cast<struct stat*>(status));
-}
+SOFTVERBS_ALIAS(__fxstat)
+int __fxstat64(int, int descriptor, struct stat64* status) noexcept;

@@ -138,9 +138,6 @@ constinit Next<char*(const char*, char*)> next_realpath("realpath");
 constinit Next<int(const char*, struct dirent***, int (*)(const struct dirent*),
                    int (*)(const struct dirent**, const struct dirent**))>
     next_scandir("scandir");
-constinit Next<int(const char*, struct dirent64***, int (*)(const struct dirent64*),
-                   int (*)(const struct dirent64**, const struct dirent64**))>
-    next_scandir64("scandir64");
 constinit Next<int(const char*, int)> next_access("access");
 constinit Next<int(int, const char*, int, int)> next_faccessat("faccessat");
 // glibc before 2.33 exports no fstatat(); programs call __fxstatat() instead. With such a glibc,
@@ -279,12 +276,9 @@ using Order = int (*)(const struct dirent**, const struct dirent**);
 SOFTVERBS_FILE int scandir(const char* path, struct dirent*** list, Filter filter, Order order) {
     return redirected(next_scandir, path, list, filter, order);
 }
-using Filter64 = int (*)(const struct dirent64*);
-using Order64 = int (*)(const struct dirent64**, const struct dirent64**);
-SOFTVERBS_FILE int scandir64(const char* path, struct dirent64*** list, Filter64 filter,
-                             Order64 order) {
-    return redirected(next_scandir64, path, list, filter, order);
-}
+SOFTVERBS_ALIAS(scandir)
+int scandir64(const char* path, struct dirent64*** list, int (*filter)(const struct dirent64*),
+              int (*order)(const struct dirent64**, const struct dirent64**));
 
 SOFTVERBS_FILE int access(const char* path, int mode) noexcept {
     return redirected(next_access, path, mode);
@@ -307,16 +301,10 @@ SOFTVERBS_FILE int fstatat(int directory, const char* path, struct stat* status,
 
 // struct stat and struct stat64 are the same on 64-bit machines.
 static_assert(sizeof(struct stat) == sizeof(struct stat64));
-SOFTVERBS_FILE int stat64(const char* path, struct stat64* status) noexcept {
-    return status_of(AT_FDCWD, path, reinterpret_cast<struct stat*>(status), 0);
-}
-SOFTVERBS_FILE int lstat64(const char* path, struct stat64* status) noexcept {
-    return status_of(AT_FDCWD, path, reinterpret_cast<struct stat*>(status), AT_SYMLINK_NOFOLLOW);
-}
-SOFTVERBS_FILE int fstatat64(int directory, const char* path, struct stat64* status,
-                             int flags) noexcept {
-    return status_of(directory, path, reinterpret_cast<struct stat*>(status), flags);
-}
+SOFTVERBS_ALIAS(stat) int stat64(const char* path, struct stat64* status) noexcept;
+SOFTVERBS_ALIAS(lstat) int lstat64(const char* path, struct stat64* status) noexcept;
+SOFTVERBS_ALIAS(fstatat)
+int fstatat64(int directory, const char* path, struct stat64* status, int flags) noexcept;
 
 // Programs that were built with glibc before 2.33 call these functions instead of stat(2) and
 // similar functions. The first argument is the version of the structure.
@@ -329,13 +317,11 @@ SOFTVERBS_FILE int __lxstat(int, const char* path, struct stat* status) noexcept
     return status_of(AT_FDCWD, path, status, AT_SYMLINK_NOFOLLOW);
 }
 // NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming)
-SOFTVERBS_FILE int __xstat64(int, const char* path, struct stat64* status) noexcept {
-    return status_of(AT_FDCWD, path, reinterpret_cast<struct stat*>(status), 0);
-}
+SOFTVERBS_ALIAS(__xstat)
+int __xstat64(int, const char* path, struct stat64* status) noexcept;
 // NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming)
-SOFTVERBS_FILE int __lxstat64(int, const char* path, struct stat64* status) noexcept {
-    return status_of(AT_FDCWD, path, reinterpret_cast<struct stat*>(status), AT_SYMLINK_NOFOLLOW);
-}
+SOFTVERBS_ALIAS(__lxstat)
+int __lxstat64(int, const char* path, struct stat64* status) noexcept;
 
 // NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming)
 SOFTVERBS_FILE int __fxstatat(int, int directory, const char* path, struct stat* status,
@@ -343,10 +329,8 @@ SOFTVERBS_FILE int __fxstatat(int, int directory, const char* path, struct stat*
     return status_of(directory, path, status, flags);
 }
 // NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming)
-SOFTVERBS_FILE int __fxstatat64(int, int directory, const char* path, struct stat64* status,
-                                int flags) noexcept {
-    return status_of(directory, path, reinterpret_cast<struct stat*>(status), flags);
-}
+SOFTVERBS_ALIAS(__fxstatat)
+int __fxstatat64(int, int directory, const char* path, struct stat64* status, int flags) noexcept;
 
 SOFTVERBS_FILE int statx(int directory, const char* path, int flags, unsigned mask,
                          struct statx* status) noexcept {
