@@ -269,7 +269,7 @@ void ChannelState::give_copy_buffers() noexcept {
 void ChannelState::start_loopback() noexcept {
     for (RequestState* i = loopback_queue_.front(); i != nullptr;) {
         RequestState& request = *i;
-        i = LoopbackQueue::next(i);
+        i = RequestList::next(i);
         request.flushed = false;
         const int error = post_loopback(request);
         if (error == EAGAIN) {
@@ -296,10 +296,10 @@ void ChannelState::drop_loopback(int error) noexcept {
         rail->suspects = 0; // Those of this channel are not repeated.
     }
     // First those without a copy buffer, so that none of them gets a buffer of the others.
-    for (LoopbackQueue* const queue : {&shared_.copies, &loopback_queue_}) {
+    for (RequestList* const queue : {&shared_.copies, &loopback_queue_}) {
         for (RequestState* i = queue->front(); i != nullptr;) {
             RequestState& request = *i;
-            i = LoopbackQueue::next(i);
+            i = RequestList::next(i);
             if (request.channel != this || (request.error == 0 && error == 0)) {
                 continue;
             }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -31,6 +32,12 @@ constexpr std::uint32_t first_channels = 4;
 /// A completion queue of a provider that cannot resize it has entries for this number of channels.
 constexpr std::uint32_t most_channels = 256;
 
+/// Returns @p wanted, or the limit of a device if it is smaller. A limit below 1 counts as 1.
+std::uint32_t at_most(std::uint64_t wanted, int limit) {
+    return static_cast<std::uint32_t>(
+        std::min(wanted, static_cast<std::uint64_t>(std::max(limit, 1))));
+}
+
 /// A completion queue, and the largest number of its entries.
 struct Completions {
     CompletionQueue cq;
@@ -42,14 +49,13 @@ struct Completions {
 /// @param send_depth  number of entries for each channel
 Completions make_completions(const Context& context, const CompletionChannel& events,
                              std::uint32_t receives, std::uint32_t send_depth) {
-    const auto largest =
-        static_cast<std::uint32_t>(std::max(context.attributes().native.orig_attr.max_cqe, 1));
+    const int limit = context.attributes().native.orig_attr.max_cqe;
     const auto create = [&](std::uint32_t channels) {
-        const std::uint64_t wanted = receives + std::uint64_t{channels} * send_depth;
-        const auto depth = static_cast<std::uint32_t>(std::min<std::uint64_t>(wanted, largest));
-        return Completions{.cq = CompletionQueue(context, {.depth = depth, .channel = &events}),
-                           .depth = depth,
-                           .largest_depth = largest};
+        const std::uint32_t depth = at_most(receives + std::uint64_t{channels} * send_depth, limit);
+        return Completions{
+            .cq = CompletionQueue(context, {.depth = depth, .channel = &events}),
+            .depth = depth,
+            .largest_depth = at_most(std::numeric_limits<std::uint32_t>::max(), limit)};
     };
     Completions made = create(first_channels);
     try {
@@ -68,9 +74,6 @@ std::unique_ptr<SharedRail> make_rail(const ProtectionDomain& pd, const Endpoint
                                       const BouncePool& pool, bool first) {
     const Context& context = pd.context();
     const ibv_device_attr& limits = context.attributes().native.orig_attr;
-    const auto at_most = [](std::uint32_t wanted, int limit) {
-        return std::min(wanted, static_cast<std::uint32_t>(std::max(limit, 1)));
-    };
     const ibv_port_attr port = context.port(options.port);
     const std::uint32_t send_depth = at_most(options.send_depth, limits.max_qp_wr);
     const std::uint32_t receives = at_most(options.receive_buffers, limits.max_srq_wr);

@@ -424,7 +424,7 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
     /// The receives and flushes whose copy to GPU memory or flush reads are not posted yet. The
     /// loopback queue pairs belong to the endpoint, so these requests continue after a failure of
     /// the channel.
-    LoopbackQueue loopback_queue_;
+    RequestList loopback_queue_;
     /// The number of RTS messages that have arrived and have not matched a receive yet. More than
     /// depth_ such messages (Hello::depth) are a protocol error of the peer.
     std::uint32_t unexpected_rts_ = 0;

@@ -148,7 +148,7 @@ class RDMABUF_EXPORT RendezvousReceiver {
     /// The receives whose CTS, NACK or `rget_done` message must be sent.
     List<ReceiveRequest, &ReceiveRequest::link> answers_;
     /// The receives whose advertisement could not be posted yet, in the order of irecv().
-    List<RequestState, &RequestState::list_link> unsent_;
+    RequestList unsent_;
     /// The number of receives of this end that are advertised to the peer, or are in unsent_.
     std::uint32_t advertised_ = 0;
     /// The number of receives for which a cancellation message must be sent.

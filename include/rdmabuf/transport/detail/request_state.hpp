@@ -151,7 +151,7 @@ struct RequestState : RequestFlags {
     static constexpr std::uint32_t type_shift = 20;
 };
 
-using LoopbackQueue = List<RequestState, &RequestState::list_link>;
+using RequestList = List<RequestState, &RequestState::list_link>;
 
 struct SendRequest : RequestState {
     enum class Stage : std::uint8_t {

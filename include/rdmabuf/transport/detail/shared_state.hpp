@@ -303,10 +303,10 @@ class RDMABUF_EXPORT SharedState {
     List<ChannelLinks, &ChannelLinks::failed> failed;
     /// The receives of unexpected messages for GPU memory that wait for a copy buffer, in the order
     /// in which they will get one, whatever their channels.
-    LoopbackQueue copies;
+    RequestList copies;
     /// The completed requests that were started with a `context` pointer and that
     /// Endpoint::poll_completions() has not reported.
-    List<RequestState, &RequestState::list_link> completed;
+    RequestList completed;
     /// True if a device has failed and its queue pairs are still in use.
     bool rail_failed = false;
     /// The last time at which check() polled all completions; see RailSet::drain().
