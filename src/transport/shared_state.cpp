@@ -74,6 +74,11 @@ std::unique_ptr<SharedRail> make_rail(const ProtectionDomain& pd, const Endpoint
                                       const BouncePool& pool, bool first) {
     const Context& context = pd.context();
     const ibv_device_attr& limits = context.attributes().native.orig_attr;
+    if (limits.max_srq == 0) {
+        throw Error(
+            EOPNOTSUPP, "ibv_create_srq",
+            context.device_name() + " has no shared receive queues, which the transport needs");
+    }
     const ibv_port_attr port = context.port(options.port);
     const std::uint32_t send_depth = at_most(options.send_depth, limits.max_qp_wr);
     const std::uint32_t receives = at_most(options.receive_buffers, limits.max_srq_wr);

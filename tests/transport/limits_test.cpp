@@ -185,6 +185,18 @@ TEST_F(PortLimits, also_limit_the_length_of_work_requests_of_a_list) {
     EXPECT_THAT(lengths, ::testing::ElementsAre(10, 10000, 1));
 }
 
+using SharedReceiveQueues = TransportTest;
+
+TEST_F(SharedReceiveQueues, are_named_in_the_error_if_a_device_has_none) {
+    for (const char* const profile : {"irdma", "efa"}) {
+        SCOPED_TRACE(profile);
+        ASSERT_EQ(softverbs_reset(profile, 1), 0);
+        const auto opened = Endpoint::open(Context::open_first(), resolver_, options_);
+        EXPECT_EQ(opened.code(), code(EOPNOTSUPP));
+        EXPECT_EQ(opened.reason(), "soft0 has no shared receive queues, which the transport needs");
+    }
+}
+
 using CompletionQueues = FeaturesTest;
 
 // The providers hns, qedr, erdma, siw and others have no ibv_resize_cq(3).

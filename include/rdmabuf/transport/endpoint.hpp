@@ -47,9 +47,10 @@ class Endpoint {
     ///                 and so on. Devices without a counterpart are not used. Short messages use
     ///                 the first device.
     /// @return an endpoint, or an error: EINVAL for invalid options (the message names the option)
-    ///         or if the headers of the program are not those of the library, and the errors of
-    ///         Context::port(), RegistrationCache, and the classes for the verbs objects that the
-    ///         endpoint creates, such as CompletionQueue
+    ///         or if the headers of the program are not those of the library; EOPNOTSUPP if a
+    ///         device has no shared receive queues (the message names the device); and the errors
+    ///         of Context::port(), RegistrationCache, and the classes for the verbs objects that
+    ///         the endpoint creates, such as CompletionQueue
     [[nodiscard]] static Result<Endpoint> open(std::span<const Context> devices,
                                                const Resolver& resolver,
                                                const EndpointOptions& options = {}) noexcept {
