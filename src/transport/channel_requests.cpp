@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <span>
 
 #include <rdmabuf/transport/detail/channel_state.hpp>
@@ -510,6 +512,20 @@ int ChannelState::take_notification(std::span<std::byte> bytes) noexcept {
     wake();
     control_.notification_credits.consumed(size);
     return static_cast<int>(size);
+}
+
+Result<std::size_t> ChannelState::notification(std::span<std::byte> bytes) noexcept {
+    const int size = take_notification(bytes);
+    if (size >= 0) {
+        return static_cast<std::size_t>(size);
+    }
+    if (size == -EAGAIN) {
+        return ErrorInfo(EAGAIN, "", "no notification has arrived");
+    }
+    std::array<char, 80> text{};
+    std::snprintf(text.data(), text.size(), "the notification has %u bytes, and the buffer has %zu",
+                  notifications_->size, bytes.size());
+    return ErrorInfo(EMSGSIZE, "", text.data());
 }
 
 int ChannelState::cancel(ReceiveRequest& receive) noexcept {

@@ -37,6 +37,7 @@ TEST_F(Notifications, are_kept_if_the_buffer_is_too_small) {
         return size.code() != code(EAGAIN);
     }));
     EXPECT_EQ(size.code(), code(EMSGSIZE));
+    EXPECT_EQ(size.reason(), "the notification has 20 bytes, and the buffer has 19");
     EXPECT_EQ(right().notification(), std::nullopt);
     EXPECT_TRUE(next() == bytes);
     EXPECT_EQ(complete(left(), request).error, code(0));

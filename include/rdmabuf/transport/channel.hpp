@@ -461,19 +461,15 @@ class Channel {
     /// Makes progress, copies the oldest notification of the peer to @p bytes, and removes it from
     /// the queue.
     /// @return the size of the notification in bytes. Errors: EAGAIN if no notification has
-    ///         arrived; EMSGSIZE if @p bytes is too small (the notification is kept); EBADF after
-    ///         close()
+    ///         arrived; EMSGSIZE if @p bytes is too small: the notification is kept, and the error
+    ///         text has its size; EBADF after close()
     [[nodiscard]] Result<std::size_t> notification(std::span<std::byte> bytes) noexcept {
         if (!channel_) {
             return detail::error_info(EBADF, "the channel is closed");
         }
         const detail::OneThread one_thread = endpoint_->use();
         endpoint_->progress();
-        const int size = channel_->take_notification(bytes);
-        return size >= 0 ? Result<std::size_t>(static_cast<std::size_t>(size))
-               : size == -EAGAIN
-                   ? detail::error_info(EAGAIN, "no notification has arrived")
-                   : detail::error_info(EMSGSIZE, "the notification is longer than the buffer");
+        return channel_->notification(bytes);
     }
     /// Makes progress, and removes the oldest notification of the peer from the queue. This
     /// overload is for notifications that iput_notify() sends with a value.

@@ -153,6 +153,8 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
     /// @return the size of the notification; -EAGAIN if no notification has arrived; -EMSGSIZE if
     ///         @p bytes is too small: the notification is kept
     int take_notification(std::span<std::byte> bytes) noexcept;
+    /// Like take_notification(), but an error has a text.
+    Result<std::size_t> notification(std::span<std::byte> bytes) noexcept;
 
     [[nodiscard]] std::optional<std::uint64_t> advertised_receive(Tag tag) noexcept;
     [[nodiscard]] bool can_advertise(Tag tag, std::size_t count) const noexcept {
