@@ -260,9 +260,10 @@ void ChannelState::give_copy_buffers() noexcept {
         receive.bounce_buffer = buffer;
         std::ranges::copy(receive.unexpected->body(),
                           shared_.pool.receive_buffer(buffer) + sizeof(Header));
-        UnexpectedMessage::destroy(std::exchange(receive.unexpected, nullptr));
-        receive.channel->loopback_queue_.push_back(&receive);
-        receive.channel->wake();
+        ChannelState& channel = *receive.channel;
+        channel.consumed(*std::exchange(receive.unexpected, nullptr));
+        channel.loopback_queue_.push_back(&receive);
+        channel.wake();
     }
 }
 
@@ -347,7 +348,7 @@ void ChannelState::loopback_ended(RequestState& request) noexcept {
         auto& receive = static_cast<ReceiveRequest&>(request);
         if (receive.stage == ReceiveRequest::Stage::copying) {
             if (receive.unexpected != nullptr) {
-                UnexpectedMessage::destroy(std::exchange(receive.unexpected, nullptr));
+                consumed(*std::exchange(receive.unexpected, nullptr));
             } else if (shared_.pool.give_back_copy_buffer(receive.bounce_buffer)) {
                 give_copy_buffers();
             } else {

@@ -238,16 +238,20 @@ void ChannelState::match_unexpected(ReceiveRequest& receive, UnexpectedMessage& 
         UnexpectedMessage::destroy(&message);
         return;
     }
-    control_.eager_credits.consumed(message.stored);
-    set_fast_arrivals();
     if (eager_.deliver(receive, message.body().data(), message.length)) {
-        UnexpectedMessage::destroy(&message);
+        consumed(message);
         return;
     }
     receive.unexpected = &message;
     receive.stage = ReceiveRequest::Stage::copying;
     queue_loopback(receive);
     start_loopback();
+}
+
+void ChannelState::consumed(UnexpectedMessage& message) noexcept {
+    control_.eager_credits.consumed(message.stored);
+    set_fast_arrivals();
+    UnexpectedMessage::destroy(&message);
 }
 
 int ChannelState::begin_one_sided(OneSidedRequest::Operation operation, const BufferRef& buffer,

@@ -69,6 +69,37 @@ TEST_F(UnexpectedMessages, that_are_long_do_not_block_another_tag_or_notificatio
     flood(500, 20000);
 }
 
+TEST_F(UnexpectedMessages, for_device_memory_count_towards_the_limit_until_they_are_copied) {
+    options_.unexpected_limit = 4096; // 55 messages
+    connect_with_memory();
+    const TestMemory device = right_memory(memory_size, Kind::dmabuf);
+    transport::detail::SendQueue& queue = right().endpoint()->shared.rails[0]->loopback->queue;
+    queue.suspend(); // The loopback queue pair has no room for a copy.
+    constexpr std::size_t length = 10;
+    std::vector<Request> receives;
+    std::size_t sent = 0;
+    for (int round = 0; round < 10; ++round) {
+        while (left().send_copy(from_->bytes(sent, length), 1) == code(0)) {
+            ++sent;
+        }
+        settle();
+        while (receives.size() < sent) {
+            void* const to = device.data(receives.size() * length);
+            ASSERT_EQ(right().irecv(device.memory(), to, length, 1, receives.emplace_back()),
+                      code(0));
+        }
+        settle();
+    }
+    EXPECT_EQ(sent, 55 + transport::detail::BouncePool::copy_buffers);
+    queue.resume();
+    for (std::size_t i = 0; i < sent; ++i) {
+        EXPECT_EQ(complete(right(), receives[i]).error, code(0)) << i;
+        EXPECT_TRUE(device.bytes(i * length, length) == from_->bytes(i, length)) << i;
+    }
+    settle(); // The credits arrive.
+    EXPECT_EQ(left().send_copy(from_->bytes(0, length), 1), code(0));
+}
+
 using Channels = FeaturesTest;
 
 TEST_F(Channels, of_one_endpoint_can_be_several_hundred) {

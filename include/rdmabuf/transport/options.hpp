@@ -65,9 +65,10 @@ struct EndpointOptions {
     /// The limit for unexpected eager messages of a channel in bytes, from 4,096 to 2^30. A message
     /// is unexpected if it has arrived before a receive was posted for it. Each message counts as
     /// its length plus 64 bytes. It takes its length plus 96 bytes of memory, rounded up to a power
-    /// of two: in total less than three times the limit. If this limit is reached, the peer sends
-    /// only an RTS (request to send) for each further message, and the data is transferred after
-    /// the receive is posted.
+    /// of two: in total less than three times the limit. A message counts until its data is copied
+    /// to the memory of its receive, or for GPU memory to one of the 16 buffers from which a NIC
+    /// copies it. If this limit is reached, the peer sends only an RTS (request to send) for each
+    /// further message, and the data is transferred after the receive is posted.
     std::uint32_t unexpected_limit = std::uint32_t{1} << 20U;
     /// Maximum total size in bytes, for each channel, of the notifications that have arrived at
     /// this end and that the program has not read yet; from 4,096 to 2^30. Each notification counts

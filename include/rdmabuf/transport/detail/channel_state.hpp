@@ -315,6 +315,10 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
     /// Matches a receive with a message that has already arrived, and takes @p message from the
     /// TagMatcher. If the message is an RTS, the next advance() answers it.
     void match_unexpected(ReceiveRequest& receive, UnexpectedMessage& message) noexcept;
+    /// Destroys a stored eager message whose data was copied, or is not needed any more. The peer
+    /// gets the credits of the message back only now, so that EndpointOptions::unexpected_limit
+    /// also limits the messages whose receives wait for a copy buffer.
+    void consumed(UnexpectedMessage& message) noexcept;
     [[nodiscard]] EagerProtocol::Sent try_send(SendRequest& request) noexcept;
     void send_queued() noexcept;
     /// Takes a one-sided request from its pool and initializes it.
