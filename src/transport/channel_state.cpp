@@ -37,7 +37,7 @@ void ChannelState::receive_failed(std::size_t rail, ibv_wc_status status) noexce
 }
 
 bool ChannelState::all_acknowledged() noexcept {
-    if (has_work() || waits_for_peer() || rails_.recovering() != 0 || !rails_.queue().idle()) {
+    if (can_post() || waits_for_peer() || rails_.recovering() != 0 || !rails_.queue().idle()) {
         return false;
     }
     for (std::size_t i = 1; i < rails_.size(); ++i) {

@@ -319,6 +319,49 @@ TEST_F(Ends, a_receive_whose_data_a_dead_device_never_copies_ends_with_an_error)
     EXPECT_EQ(completions[0].error, code(EIO));
 }
 
+// All that this end has sent is acknowledged, although the device cannot copy what it has received.
+TEST_F(Ends, closing_reports_no_loss_while_messages_wait_to_be_copied_to_device_memory) {
+    for (const bool copied : {false, true}) {
+        SCOPED_TRACE(copied);
+        connect_with_memory();
+        const TestMemory device = right_memory(memory_size, Kind::dmabuf);
+        transport::detail::SendQueue& queue = right().endpoint()->shared.rails[0]->loopback->queue;
+        queue.suspend(); // The loopback queue pair has no room for a copy.
+        constexpr std::size_t length = 100;
+        std::array<Request, 40> receives; // more than there are copy buffers
+        for (std::size_t i = 0; i < receives.size(); ++i) {
+            static_cast<void>(send(length, 1, i));
+        }
+        settle();
+        for (std::size_t i = 0; i < receives.size(); ++i) {
+            ASSERT_EQ(right().irecv(device.memory(), device.data(i * length), length, 1,
+                                    receives.at(i), &receives.at(i)),
+                      code(0));
+        }
+        settle();
+        {
+            const StoppedClock clock;
+            std::error_code closed = code(EAGAIN);
+            for (int steps = 0; steps < 1000 && closed == code(EAGAIN); ++steps) {
+                closed = right().try_close();
+                left_end().progress();
+                StoppedClock::advance(10ms);
+                if (copied && left().state()) {
+                    queue.resume();
+                }
+            }
+            EXPECT_EQ(closed, code(0));
+            EXPECT_STREQ(left().reason(), "the peer has closed the channel");
+        }
+        std::array<Completion, 41> completions;
+        ASSERT_EQ(right_end().poll_completions(completions), receives.size());
+        for (std::size_t i = 0; i < receives.size(); ++i) {
+            EXPECT_EQ(completions.at(i).error, code(copied ? 0 : EIO));
+        }
+        disconnect_all();
+    }
+}
+
 // A message behind the close message would be lost, although its send completes at once.
 TEST_F(Ends, no_send_starts_after_the_close_message) {
     connect_with_memory();

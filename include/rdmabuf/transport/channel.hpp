@@ -563,8 +563,9 @@ class Channel {
 
     /// Closes the channel. The call first waits, for at most EndpointOptions::linger, until queued
     /// messages are sent and acknowledged. Then it ends all remaining requests, for example a
-    /// message for which the peer has not posted a receive. A program may exit after its requests
-    /// have completed and close() has returned no error.
+    /// message for which the peer has not posted a receive. It waits up to two seconds for the
+    /// copies of arrived messages to GPU memory. A program may exit after its requests have
+    /// completed and close() has returned no error.
     /// @return no error if all messages were acknowledged, or if the peer has closed the channel;
     ///         ETIMEDOUT if some were not acknowledged within EndpointOptions::linger: messages may
     ///         be lost, also those whose sends have completed; otherwise the error with which the

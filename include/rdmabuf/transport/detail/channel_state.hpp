@@ -203,13 +203,7 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
 
     /// Returns true if advance() has something to do.
     [[nodiscard]] bool has_work() const noexcept {
-        if (!loopback_queue_.empty() || (rails_.broken() != 0 && !ended_)) {
-            return true;
-        }
-        if (setup_ != nullptr && rails_.broken() == 0) {
-            return setup_->datagram_due || (setup_->peer_connected && has_queued());
-        }
-        return has_queued();
+        return !loopback_queue_.empty() || (rails_.broken() != 0 ? !ended_ : can_post());
     }
     /// Posts the work requests that wait for free entries of the send queues, and ends the requests
     /// of a failed channel.
@@ -233,7 +227,8 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
     }
     /// Returns true if all sent messages and one-sided requests are acknowledged. Keepalive writes
     /// and tests on queue pairs other than the first need not be acknowledged, because the port of
-    /// their device may be down.
+    /// their device may be down. Copies of received messages to GPU memory have no effect on the
+    /// result: the peer does not wait for them.
     [[nodiscard]] bool all_acknowledged() noexcept;
     /// Posts a signaled write of 0 bytes on the first queue pair, unless the last work request
     /// there was signaled. The completion shows that all earlier messages are acknowledged. The
@@ -397,6 +392,11 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
         return !queued_.empty() || rails_.has_transfers() || rendezvous_sender_.has_work() ||
                rendezvous_receiver_.has_work() || one_sided_.has_work() || control_.credit_due() ||
                recovery_.has_work();
+    }
+    /// Returns true if advance() of a channel that works has something to post for the peer.
+    [[nodiscard, gnu::always_inline]] bool can_post() const noexcept {
+        return setup_ == nullptr ? has_queued()
+                                 : setup_->datagram_due || (setup_->peer_connected && has_queued());
     }
     /// Sends a ConnectedDatagram, or makes advance() send it later if all send buffers are in use.
     void send_connected() noexcept;
