@@ -279,10 +279,13 @@ void ChannelState::start_loopback() noexcept {
         request.queued = false;
         loopback_queue_.remove(&request);
         if (error != 0) {
+            const bool is_missing = std::ranges::any_of(
+                shared_.rails, [](const auto& rail) noexcept { return rail->loopback_error != 0; });
             const bool is_flush = request.type() == RequestType::one_sided;
             fail(error == EIO ? EIO : ECONNABORTED,
-                 is_flush ? "a flush read cannot be posted"
-                          : "a message cannot be copied to device memory",
+                 is_missing ? "the loopback queue pair of a device of this side cannot be created"
+                 : is_flush ? "a flush read cannot be posted"
+                            : "a message cannot be copied to device memory",
                  &request, error);
             request.error = error;
             if (request.pending == 0) { // Otherwise its posted work requests end the request.

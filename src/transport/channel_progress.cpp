@@ -218,20 +218,19 @@ void ChannelState::check(std::int64_t now) noexcept {
         probation_.check(*this, now);
         wake();
     }
-    const std::int64_t heartbeat = to_ns(shared_.options.heartbeat);
     const bool heard = std::exchange(heard_, false) || rails_[0].heard;
     for (std::size_t i = 0; i < rails_.size(); ++i) {
         ChannelRail& rail = rails_[i];
         if (std::exchange(rail.heard, false) || !rail.queue.awaits_completion() ||
             !rails_.works(i)) {
             rail.heard_ns = now;
-        } else if (now - rail.heard_ns >= 2 * heartbeat + shared_.retransmission_ns()) {
+        } else if (now - rail.heard_ns >= shared_.detection_ns()) {
             shared_.rails[rail.device]->silent = true;
         }
     }
     if (heard || in_flight_ == 0) {
         probed_ns_ = now;
-    } else if (rails_.broken() == 0 && now - probed_ns_ >= heartbeat) {
+    } else if (rails_.broken() == 0 && now - probed_ns_ >= to_ns(shared_.options.heartbeat)) {
         probed_ns_ = now;
         control_.probe();
     }

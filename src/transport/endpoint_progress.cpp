@@ -237,7 +237,7 @@ int EndpointState::lease(LeasedMemory& memory, std::uintptr_t address, std::size
     memory.access = access;
     memory.rails = pds.size();
     use_lease(memory, std::move(found), registering);
-    if (!memory.host && !shared.rails.back()->loopback) {
+    if (!memory.host && !shared.needs_loopback) {
         if (const auto made = attempt([this] { shared.create_loopback(); }); !made) {
             registration_error = made.error_info();
             return made.error();

@@ -505,9 +505,8 @@ bool EndpointState::check(std::int64_t now) noexcept {
     }
     checked_ns_ = now;
     any = check_descriptors() || any;
-    if (std::ranges::any_of(shared.rails, [](const auto& rail) noexcept {
-            return rail->needs_loopback && rail->failure == nullptr &&
-                   (!rail->loopback || rail->loopback->must_abort);
+    if (shared.needs_loopback && std::ranges::any_of(shared.rails, [](const auto& rail) noexcept {
+            return rail->failure == nullptr && (!rail->loopback || rail->loopback->must_abort);
         })) {
         restore_loopback();
     }
@@ -649,8 +648,7 @@ void EndpointState::end_late_requests(std::int64_t now) noexcept {
 
 void EndpointState::end_undeliverable(std::int64_t now) noexcept {
     const SharedRail& first = *shared.rails[0];
-    if (!first.port_down ||
-        now - first.down_since_ns < 2 * to_ns(options.heartbeat) + shared.retransmission_ns()) {
+    if (!first.port_down || now - first.down_since_ns < shared.detection_ns()) {
         return;
     }
     for (ChannelLinks* i = channels_.front(); i != nullptr; i = All::next(i)) {
@@ -674,6 +672,7 @@ void EndpointState::end_loopback_requests(int error) noexcept {
 
 void EndpointState::restore_loopback() noexcept {
     loopback_failed_ = false;
+    bool stuck = false;
     for (const auto& rail : shared.rails) {
         if (!rail->loopback || !rail->loopback->failed) {
             continue;
@@ -682,10 +681,14 @@ void EndpointState::restore_loopback() noexcept {
             loopback_failed_ = true; // Its work requests are not all flushed yet.
             if (rail->loopback->must_abort) {
                 rail->loopback->abort();
+                stuck = stuck || rail->loopback->must_abort;
             }
             continue;
         }
         rail->loopback.reset();
+    }
+    if (stuck) {
+        reset_loopback(); // Its work requests would never be flushed.
     }
     read_async_events(); // See attach(): queue pairs were destroyed, and others are created below.
     // Ignore an error: check() calls this function again.

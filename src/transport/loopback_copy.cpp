@@ -120,7 +120,7 @@ int LoopbackCopy::check(const SharedRail& rail) noexcept {
         return EIO;
     }
     if (!rail.loopback) {
-        return rail.needs_loopback ? EAGAIN : EOPNOTSUPP;
+        return rail.loopback_error != 0 ? rail.loopback_error : EAGAIN;
     }
     return rail.loopback->failed || (rail.suspects != 0 && !rail.loopback->idle()) ? EAGAIN : 0;
 }

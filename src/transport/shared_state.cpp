@@ -14,6 +14,8 @@
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/transport/detail/shared_state.hpp>
 
+#include "transport/queue_pair_options.hpp"
+
 namespace rdmabuf::transport::detail {
 
 std::int64_t (*test_clock)() = nullptr;
@@ -129,6 +131,20 @@ std::unique_ptr<SharedRail> make_rail(const ProtectionDomain& pd, const Endpoint
     return rail;
 }
 
+Loopback make_loopback(const SharedRail& rail, const EndpointOptions& options) {
+    const std::uint32_t sends = std::min(loopback_depth, rail.send_depth);
+    QueuePairOptions pair = queue_pair_options(rail, options);
+    pair.max_send_wr = sends;
+    pair.max_recv_wr = std::min(loopback_receives, rail.send_depth);
+    pair.timeout = options.ack_timeout;
+    pair.retry_count = options.retry_count;
+    PreparedQueuePair prepared(rail.pd, pair);
+    const QueuePairAddress address = prepared.address();
+    return {.queue_pair = std::move(prepared).connect(address),
+            .queue = SendQueue(sends),
+            .receive_depth = pair.max_recv_wr};
+}
+
 } // namespace
 
 SharedState::SharedState(std::span<const ProtectionDomain> pds, const EndpointOptions& used)
@@ -152,32 +168,39 @@ void SharedState::query_port(SharedRail& rail) {
 }
 
 void SharedState::create_loopback() {
-    for (const auto& rail : rails) {
-        rail->needs_loopback = true;
-        if (rail->loopback || rail->failure != nullptr) {
+    ErrorInfo first_error;
+    for (const auto& owner : rails) {
+        SharedRail& rail = *owner;
+        if (rail.loopback || rail.failure != nullptr) {
             continue;
         }
-        query_port(*rail);
-        if (rail->port_down) {
+        const auto created = attempt([&] {
+            query_port(rail);
+            if (!rail.port_down) {
+                rail.loopback.emplace(make_loopback(rail, options));
+            }
+        });
+        if (created) {
+            rail.loopback_failed_ns = 0;
+            rail.loopback_error = 0;
             continue;
         }
-        QueuePairOptions pair = {.send_cq = rail->cq,
-                                 .recv_cq = rail->cq,
-                                 .max_send_wr = std::min(loopback_depth, rail->send_depth),
-                                 .max_recv_wr = std::min(loopback_receives, rail->send_depth),
-                                 .extended = ExtendedInterface::off,
-                                 .port = options.port,
-                                 .gid_index = options.gid_index,
-                                 .pkey_index = options.pkey_index,
-                                 .timeout = options.ack_timeout,
-                                 .retry_count = options.retry_count};
-        PreparedQueuePair prepared(rail->pd, pair);
-        const QueuePairAddress address = prepared.address();
-        rail->loopback.emplace(
-            Loopback{.queue_pair = std::move(prepared).connect(address),
-                     .queue = SendQueue(std::min(loopback_depth, rail->send_depth)),
-                     .receive_depth = pair.max_recv_wr});
+        const std::int64_t now = now_ns();
+        if (rail.loopback_failed_ns == 0) {
+            rail.loopback_failed_ns = now;
+        }
+        if (now - rail.loopback_failed_ns >= detection_ns()) {
+            // LoopbackCopy returns EAGAIN for requests that must wait.
+            rail.loopback_error = created.error() == EAGAIN ? EBUSY : created.error();
+        }
+        if (first_error.error() == 0) {
+            first_error = created.error_info();
+        }
     }
+    if (first_error.error() != 0) {
+        first_error.raise();
+    }
+    needs_loopback = true;
 }
 
 void SharedState::reserve_completions(SharedRail& rail, std::uint32_t entries) {
@@ -233,6 +256,10 @@ std::int64_t SharedState::retransmission_ns() const noexcept {
     // The local ACK timeout is 4096 ns times 2^ack_timeout. A device may wait up to four times as
     // long before each retransmission.
     return 4 * (std::int64_t{4096} << options.ack_timeout) * (options.retry_count + 1);
+}
+
+std::int64_t SharedState::detection_ns() const noexcept {
+    return 2 * to_ns(options.heartbeat) + retransmission_ns();
 }
 
 void SharedState::hold(RequestState& request, LeasedMemory* memory) noexcept {

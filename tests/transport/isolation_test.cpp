@@ -6,6 +6,7 @@
 
 #include "features_fixture.hpp"
 #include "post_filter.hpp"
+#include "stopped_clock.hpp"
 
 namespace rdmabuf::testing {
 namespace {
@@ -460,6 +461,36 @@ TEST_P(Visible, a_copy_that_cannot_be_posted_is_repeated) {
     }
 }
 
+// Its work requests would never be flushed.
+TEST_P(Visible, a_loopback_queue_pair_that_cannot_enter_the_error_state_is_destroyed) {
+    register_memory(Visibility::next_kernel);
+    const auto& loopback = right().endpoint()->shared.rails[0]->loopback;
+    Request received;
+    ASSERT_EQ(
+        right().irecv(*memory_, reinterpret_cast<void*>(buffer_->address()), 100, 1, received),
+        code(0));
+    settle();
+    {
+        const ibv_qp* const full = loopback->queue_pair.native();
+        const PostFilter filter(right_end().protection_domain().context().native(),
+                                [full](const ibv_qp& queue_pair, const ibv_send_wr& work) {
+                                    const bool fails =
+                                        &queue_pair == full && work.opcode == IBV_WR_SEND;
+                                    return fails ? ENOMEM : 0;
+                                });
+        for (unsigned nth = 1; nth <= 1000; ++nth) {
+            ASSERT_EQ(softverbs_fail_call("ibv_modify_qp", nth, ENOMEM), 0);
+        }
+        static_cast<void>(send(100));
+        ASSERT_TRUE(progress_until([&] { return !loopback; }));
+    }
+    softverbs_clear_faults();
+    EXPECT_EQ(complete(right(), received).error, code(0)) << right().reason();
+    std::vector<std::byte> bytes(100);
+    buffer_->copy_out(0, bytes);
+    EXPECT_TRUE(bytes == from_->bytes(0, 100));
+}
+
 class VisibleByTwo : public Visible {
   protected:
     VisibleByTwo() {
@@ -493,6 +524,65 @@ TEST_P(VisibleByTwo, a_flush_fails_if_a_device_does_not_deliver_to_its_own_port)
               code(0));
     EXPECT_EQ(complete(right(), flush).error, code(EHOSTUNREACH));
     EXPECT_EQ(right().state(), code(EHOSTUNREACH));
+}
+
+class VisibleWithoutLoopback : public VisibleByTwo {
+  protected:
+    /// Expects that requests end if the loopback queue pair of a device has failed, and that no
+    /// other can be created for it.
+    void expect_end(std::size_t device) {
+        register_memory(Visibility::running_kernel);
+        const auto& rail = *right().endpoint()->shared.rails[device];
+        const Request sent = send(100);
+        settle();
+        const StoppedClock clock;
+        for (unsigned nth = 1; nth <= 1000; ++nth) {
+            ASSERT_EQ(softverbs_fail_call("ibv_create_qp", nth, ENOMEM), 0);
+        }
+        ibv_async_event event{};
+        event.event_type = IBV_EVENT_QP_FATAL;
+        event.element.qp = rail.loopback->queue_pair.native();
+        ASSERT_EQ(softverbs_raise_event(event.element.qp->context, &event), 0);
+        ASSERT_TRUE(progress_until([&] {
+            static_cast<void>(right_end().arm());
+            return !rail.loopback;
+        }));
+        std::array<Request, 2> requests;
+        void* const data = reinterpret_cast<void*>(buffer_->address());
+        ASSERT_EQ(right().iflush(*memory_, data, 1, requests[0]), code(0));
+        ASSERT_EQ(right().irecv(*memory_, data, 100, 1, requests[1]), code(0));
+        for (Request& request : requests) {
+            EXPECT_FALSE(after_a_while(right(), request).done);
+        }
+        for (int steps = 0; steps < 100; ++steps) {
+            StoppedClock::advance(100ms);
+            progress_all();
+            static_cast<void>(right_end().arm());
+        }
+        for (Request& request : requests) {
+            EXPECT_EQ(after_a_while(right(), request).error, code(ENOMEM));
+        }
+        EXPECT_EQ(right().state(), code(ECONNABORTED));
+        EXPECT_STREQ(right().reason(),
+                     "the loopback queue pair of a device of this side cannot be created");
+        softverbs_clear_faults();
+        for (int steps = 0; steps < 10 && !rail.loopback; ++steps) {
+            StoppedClock::advance(100ms); // The endpoint tries it again.
+            static_cast<void>(right_end().arm());
+        }
+        EXPECT_TRUE(rail.loopback);
+        static_cast<void>(sent);
+    }
+};
+
+INSTANTIATE_TEST_SUITE_P(devices, VisibleWithoutLoopback, ::testing::Values(2));
+
+TEST_P(VisibleWithoutLoopback, requests_end_if_it_cannot_be_created_for_the_first_device) {
+    expect_end(0);
+}
+
+TEST_P(VisibleWithoutLoopback, requests_end_if_it_cannot_be_created_for_the_second_device) {
+    expect_end(1);
 }
 
 class VisibleWithoutEvents : public VisibleByTwo {

@@ -90,7 +90,8 @@ namespace rdmabuf::transport {
 ///   - EBADF: this side closed the channel
 ///   - EIO: the device of this side failed, or a device of the peer failed and lost data that it
 ///     had acknowledged
-///   - another errno value: posting a work request of this request failed with it
+///   - another errno value: posting a work request of this request failed with it; or creating the
+///     queue pair failed with it by which a device copies and flushes data in device memory
 ///
 /// Every error except EMSGSIZE and ECANCELED ends the channel and all its requests in flight; see
 /// reason(). These requests end only after the devices of this side no longer access their memory.

@@ -100,9 +100,13 @@ struct SharedRail {
     /// queue pair was destroyed, until create_loopback() creates another one. Stays empty after the
     /// device has failed.
     std::optional<Loopback> loopback;
-    /// True after SharedState::create_loopback(): if `loopback` is empty, requests wait for a new
-    /// loopback queue pair. While this flag is false, they fail with EOPNOTSUPP.
-    bool needs_loopback = false;
+    /// The time of the first of successive failures to create `loopback`, in nanoseconds of
+    /// now_ns(); 0 if the last attempt has succeeded.
+    std::int64_t loopback_failed_ns = 0;
+    /// The errno value of the last of these failures, if they have lasted for
+    /// SharedState::detection_ns(): the requests that need `loopback` then end with it. 0 while
+    /// these requests wait for the next attempt.
+    int loopback_error = 0;
     /// The speed of the port in Mbit/s; 1 if it is unknown. A faster device transfers a longer part
     /// of each striped transfer.
     std::uint32_t speed = 1;
@@ -166,9 +170,10 @@ class RDMABUF_EXPORT SharedState {
     ~SharedState();
 
     /// Creates the loopback queue pairs, which requests with GPU memory need, on each working
-    /// device whose port is active, unless they exist.
+    /// device whose port is active, unless they exist. After the first call without an error,
+    /// EndpointState::check() creates those that are missing.
     /// @throws Error with the errno value of query_port(), or of creating or connecting a queue
-    ///         pair
+    ///         pair, for the first device for which this has failed
     void create_loopback();
     /// Queries whether the port of a device is active, and sets SharedRail::port_down.
     /// @throws Error with the errno value of the query. After EIO, the device has failed.
@@ -203,6 +208,9 @@ class RDMABUF_EXPORT SharedState {
     /// Returns the time in nanoseconds after which, at the latest, a device reports that its peer
     /// does not respond.
     [[nodiscard]] std::int64_t retransmission_ns() const noexcept;
+    /// Returns the time in nanoseconds after which, at the latest, a keepalive write of a channel
+    /// with requests in flight has failed if the peer does not respond.
+    [[nodiscard]] std::int64_t detection_ns() const noexcept;
     /// Initializes a request that was taken from its pool.
     /// @param channel         nullptr for a receive from any channel
     /// @param channel_number  the value for RequestState::channel_number
@@ -315,6 +323,8 @@ class RDMABUF_EXPORT SharedState {
     bool recovers = false;
     /// True if the endpoint has several devices.
     bool several_rails = false;
+    /// True after create_loopback() has succeeded once.
+    bool needs_loopback = false;
 
   private:
     /// The bits of RequestState::index and wire_number() that contain the position of the request
