@@ -11,6 +11,16 @@
 #include <rdmabuf/transport/detail/channel_state.hpp>
 
 namespace rdmabuf::transport::detail {
+namespace {
+
+/// Returns true if a request that uses the loopback queue pairs is copied to GPU memory now, and
+/// false if it is flushed.
+bool is_copy(const RequestState& request) noexcept {
+    return request.type() == RequestType::receive &&
+           static_cast<const ReceiveRequest&>(request).stage == ReceiveRequest::Stage::copying;
+}
+
+} // namespace
 
 bool ChannelState::header_arrived(std::byte* bytes, std::uint32_t received) noexcept {
     if (broken() != 0) [[unlikely]] {
@@ -226,26 +236,22 @@ void ChannelState::finish_receive(ReceiveRequest& receive) noexcept {
 }
 
 int ChannelState::post_loopback(RequestState& request) noexcept {
-    if (request.type() == RequestType::one_sided) {
+    if (!is_copy(request)) {
         return loopback_.flush(request, rails_.devices());
     }
     auto& receive = static_cast<ReceiveRequest&>(request);
-    if (receive.stage == ReceiveRequest::Stage::flushing) {
-        return loopback_.flush(receive, rails_.devices());
-    }
     return loopback_.copy(receive,
                           shared_.pool.receive_buffer(receive.bounce_buffer) + sizeof(Header));
 }
 
 void ChannelState::queue_loopback(RequestState& request) noexcept {
     request.queued = true;
-    if (request.type() == RequestType::receive) {
-        auto& receive = static_cast<ReceiveRequest&>(request);
-        if (receive.stage == ReceiveRequest::Stage::copying && receive.unexpected != nullptr) {
-            shared_.copies.push_back(&receive);
-            give_copy_buffers();
-            return;
-        }
+    if (!is_copy(request)) {
+        loopback_.query_ports(rails_.devices());
+    } else if (static_cast<ReceiveRequest&>(request).unexpected != nullptr) {
+        shared_.copies.push_back(&request);
+        give_copy_buffers();
+        return;
     }
     loopback_queue_.push_back(&request);
 }
@@ -281,11 +287,10 @@ void ChannelState::start_loopback() noexcept {
         if (error != 0) {
             const bool is_missing = std::ranges::any_of(
                 shared_.rails, [](const auto& rail) noexcept { return rail->loopback_error != 0; });
-            const bool is_flush = request.type() == RequestType::one_sided;
             fail(error == EIO ? EIO : ECONNABORTED,
                  is_missing ? "the loopback queue pair of a device of this side cannot be created"
-                 : is_flush ? "a flush read cannot be posted"
-                            : "a message cannot be copied to device memory",
+                 : is_copy(request) ? "a message cannot be copied to device memory"
+                                    : "a flush read cannot be posted",
                  &request, error);
             request.error = error;
             if (request.pending == 0) { // Otherwise its posted work requests end the request.
@@ -347,20 +352,18 @@ void ChannelState::loopback_completed(RequestState& request, ibv_wc_status statu
 }
 
 void ChannelState::loopback_ended(RequestState& request) noexcept {
-    if (request.type() == RequestType::receive) {
+    if (is_copy(request)) {
         auto& receive = static_cast<ReceiveRequest&>(request);
-        if (receive.stage == ReceiveRequest::Stage::copying) {
-            if (receive.unexpected != nullptr) {
-                consumed(*std::exchange(receive.unexpected, nullptr));
-            } else if (shared_.pool.give_back_copy_buffer(receive.bounce_buffer)) {
-                give_copy_buffers();
-            } else {
-                shared_.repost(0, receive.bounce_buffer);
-            }
-            if (receive.error == 0) {
-                finish_receive(receive);
-                return;
-            }
+        if (receive.unexpected != nullptr) {
+            consumed(*std::exchange(receive.unexpected, nullptr));
+        } else if (shared_.pool.give_back_copy_buffer(receive.bounce_buffer)) {
+            give_copy_buffers();
+        } else {
+            shared_.repost(0, receive.bounce_buffer);
+        }
+        if (receive.error == 0) {
+            finish_receive(receive);
+            return;
         }
     }
     shared_.complete(request, request.error);

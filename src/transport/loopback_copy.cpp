@@ -45,17 +45,19 @@ int LoopbackCopy::copy(ReceiveRequest& receive, const std::byte* data) noexcept 
     return 0;
 }
 
-int LoopbackCopy::flush(RequestState& request, std::size_t rails) noexcept {
-    std::uint32_t left_out = 0;
+void LoopbackCopy::query_ports(std::size_t rails) noexcept {
     for (std::size_t i = 1; i < rails; ++i) {
         SharedRail& rail = *shared_.rails[i];
-        if (rail.port_down) {
-            // port_down may be out of date. A device whose port is active again writes, too.
+        if (rail.failure == nullptr && rail.port_down) {
             static_cast<void>(attempt([&] { shared_.query_port(rail); }));
         }
-        left_out |= rail.failure != nullptr || rail.port_down ? 1U << i : 0U;
     }
-    const auto is_left_out = [&](std::size_t i) { return (left_out >> i & 1U) != 0; };
+}
+
+int LoopbackCopy::flush(RequestState& request, std::size_t rails) noexcept {
+    const auto is_left_out = [&](std::size_t i) {
+        return i != 0 && (shared_.rails[i]->failure != nullptr || shared_.rails[i]->port_down);
+    };
     for (std::size_t i = 0; i < rails; ++i) {
         if (is_left_out(i)) {
             continue;

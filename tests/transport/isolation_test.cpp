@@ -640,6 +640,26 @@ TEST_P(VisibleAfterPortDown, data_is_flushed_by_each_device_before_the_event_is_
     EXPECT_EQ(right().working_rails(), 2);
 }
 
+TEST_P(VisibleAfterPortDown, a_flush_that_waits_queries_the_port_once) {
+    register_memory(Visibility::running_kernel);
+    ASSERT_EQ(softverbs_set_port_state(1, 1, IBV_PORT_DOWN), 0);
+    ASSERT_TRUE(progress_until([&] {
+        static_cast<void>(right_end().arm());
+        return right().endpoint()->shared.rails[1]->port_down;
+    }));
+    transport::detail::SendQueue& queue = right().endpoint()->shared.rails[0]->loopback->queue;
+    queue.suspend(); // The loopback queue pair has no room for a flush read.
+    ASSERT_EQ(softverbs_fail_call("ibv_query_port", 2, ENOMEM), 0);
+    Request flush;
+    ASSERT_EQ(right().iflush(*memory_, reinterpret_cast<void*>(buffer_->address()), 1, flush),
+              code(0));
+    EXPECT_FALSE(after_a_while(right(), flush).done);
+    EXPECT_EQ(softverbs_pending_faults(), 1U) << "the port was queried again";
+    softverbs_clear_faults();
+    queue.resume();
+    EXPECT_EQ(complete(right(), flush).error, code(0)) << right().reason();
+}
+
 TEST_P(VisibleAfterPortDown, completions_of_destroyed_queue_pairs_are_ignored) {
     register_memory(Visibility::running_kernel);
     const auto& rail = *right().endpoint()->shared.rails[0];

@@ -30,6 +30,11 @@ class RDMABUF_EXPORT LoopbackCopy {
     ///         must be started again; another errno value if the copy is impossible
     [[nodiscard]] int copy(ReceiveRequest& receive, const std::byte* data) noexcept;
 
+    /// Finds out which ports that were down are active again. Must be called once for each flush,
+    /// after the data has arrived: SharedRail::port_down can be out of date, and a NIC whose port
+    /// is active again may have written a part of the data.
+    /// @param rails  the number of NICs that may have written to the memory
+    void query_ports(std::size_t rails) noexcept;
     /// Posts a read of one byte of the request's memory through each NIC. Any NIC but the first is
     /// skipped if it has failed or its port is not active: it writes no more, and cannot read.
     /// @param rails  the number of NICs that may have written to the memory
