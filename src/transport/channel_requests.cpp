@@ -28,18 +28,13 @@ int ChannelState::send_any(const MemoryState* memory, std::uintptr_t address, st
         return error;
     }
     // A message whose data is copied, and that can be sent at once, needs no SendRequest object.
-    if (EagerProtocol::is_copied(buffer) && queued_.empty() && eager_.fits(buffer.length) &&
-        control_.window.available() && rails_.can_send() && rails_.order_allows_message() &&
-        context == nullptr) [[likely]] {
-        const CtsRing::Entry* const entry = rendezvous_sender_.advertised(tag);
-        if (eager_.send_copied(buffer.host_bytes(), tag)) [[likely]] {
-            rendezvous_sender_.count_message(tag, entry);
-            set_fast_sends();
-            request = {.channel = number_,
-                       .generation = static_cast<std::uint32_t>(buffer.length),
-                       .index = Request::completed_index};
-            return 0;
-        }
+    if (EagerProtocol::is_copied(buffer) && context == nullptr &&
+        send_now(buffer.host_bytes(), tag)) [[likely]] {
+        set_fast_sends();
+        request = {.channel = number_,
+                   .generation = static_cast<std::uint32_t>(buffer.length),
+                   .index = Request::completed_index};
+        return 0;
     }
     return start_send(buffer, tag, request, context, false);
 }
@@ -59,16 +54,23 @@ int ChannelState::send_copy(std::span<const std::byte> message, Tag tag) noexcep
     if (message.size() > std::min<std::size_t>(BouncePool::copy_limit, eager_.limit())) {
         return EMSGSIZE;
     }
+    if (!send_now(message, tag)) {
+        return broken() != 0 ? broken() : EAGAIN;
+    }
+    return 0;
+}
+
+bool ChannelState::send_now(std::span<const std::byte> message, Tag tag) noexcept {
     if (!queued_.empty() || !eager_.fits(message.size()) || !control_.window.available() ||
         !rails_.can_send() || !rails_.order_allows_message()) {
-        return EAGAIN;
+        return false;
     }
     const CtsRing::Entry* const entry = rendezvous_sender_.advertised(tag);
     if (!eager_.send_copied(message, tag)) {
-        return broken() != 0 ? broken() : EAGAIN;
+        return false;
     }
     rendezvous_sender_.count_message(tag, entry);
-    return 0;
+    return true;
 }
 
 int ChannelState::start_send(const BufferRef& buffer, Tag tag, Request& request, void* context,
@@ -146,11 +148,8 @@ int ChannelState::check_receive(const BufferRef& buffer) noexcept {
     if (broken() == EBADF) [[unlikely]] {
         return EBADF;
     }
-    if (const int error = buffer.check(endpoint_); error != 0) [[unlikely]] {
+    if (const int error = buffer.check_receive(endpoint_); error != 0) [[unlikely]] {
         return error;
-    }
-    if (!buffer.allows(Access::local_write | Access::remote_write)) [[unlikely]] {
-        return EACCES;
     }
     return full() ? EAGAIN : 0;
 }
@@ -298,9 +297,6 @@ int ChannelState::start_transfer(OneSidedRequest& request, const RemoteMemory& r
 int ChannelState::put(const BufferRef& buffer, const RemoteMemory& remote, std::uint64_t offset,
                       std::span<const std::byte> notification, bool notifies, Request& request,
                       void* context) noexcept {
-    if (const int error = refusal(); error != 0) {
-        return error;
-    }
     if (const int error = check_transfer(buffer, remote, offset, Access::remote_write);
         error != 0) {
         return error;
@@ -341,9 +337,6 @@ int ChannelState::put(const BufferRef& buffer, const RemoteMemory& remote, std::
 
 int ChannelState::get(const BufferRef& buffer, const RemoteMemory& remote, std::uint64_t offset,
                       Request& request, void* context) noexcept {
-    if (const int error = refusal(); error != 0) {
-        return error;
-    }
     if (const int error = check_transfer(buffer, remote, offset, Access::remote_read); error != 0) {
         return error;
     }
@@ -437,9 +430,6 @@ int ChannelState::start_list(const PreparedList& list, bool is_read,
 int ChannelState::atomic(OneSidedRequest::Operation operation, const BufferRef& result,
                          const RemoteMemory& remote, std::uint64_t offset, std::uint64_t operand,
                          std::uint64_t compare, Request& request, void* context) noexcept {
-    if (const int error = refusal(); error != 0) {
-        return error;
-    }
     if (const int error = check_transfer(result, remote, offset, Access::remote_atomic);
         error != 0) {
         return error;

@@ -85,6 +85,9 @@ std::uint32_t ChannelState::eager_limit(std::uint32_t ours, std::uint32_t theirs
 
 int ChannelState::check_transfer(const BufferRef& buffer, const RemoteMemory& remote,
                                  std::uint64_t offset, Access access) const noexcept {
+    if (const int error = refusal(); error != 0) {
+        return error;
+    }
     if (const int error = buffer.check(endpoint_); error != 0) {
         return error;
     }

@@ -366,11 +366,8 @@ int EndpointState::receive_any(const BufferRef& buffer, Tag tag, Tag mask, Reque
     if (!creator_.is_current()) {
         return EBADF;
     }
-    if (const int error = buffer.check(this); error != 0) {
+    if (const int error = buffer.check_receive(this); error != 0) {
         return error;
-    }
-    if (!buffer.allows(Access::local_write | Access::remote_write)) {
-        return EACCES;
     }
     UnexpectedMessage* const message = find_message(nullptr, tag, mask);
     if (message == nullptr && shared.rails[0]->failure != nullptr) {

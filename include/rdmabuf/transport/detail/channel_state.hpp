@@ -274,9 +274,9 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
     /// support, in bytes.
     [[nodiscard]] static std::uint32_t eager_limit(std::uint32_t ours, std::uint32_t theirs,
                                                    std::uint32_t max_message) noexcept;
-    /// Checks that a transfer between a buffer and memory of the peer is possible.
+    /// Checks that a transfer between a buffer and memory of the peer can start.
     /// @param access  the access that the operation needs to the memory of the peer
-    /// @return 0 or an errno value
+    /// @return 0, the value of refusal(), or another errno value
     [[nodiscard]] int check_transfer(const BufferRef& buffer, const RemoteMemory& remote,
                                      std::uint64_t offset, Access access) const noexcept;
     /// Initializes a request of this channel.
@@ -298,6 +298,9 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
 
     /// Returns 0 if a send of this buffer can start; otherwise an errno value.
     [[nodiscard]] int check_send(const BufferRef& buffer) noexcept;
+    /// Copies a message and sends it as an eager message.
+    /// @return false if it cannot be sent now
+    [[nodiscard]] bool send_now(std::span<const std::byte> message, Tag tag) noexcept;
     /// Starts a send that needs a SendRequest: the send must wait, a NIC reads the data from the
     /// program's memory, the send is synchronous, or it has a `context` pointer.
     int start_send(const BufferRef& buffer, Tag tag, Request& request, void* context,

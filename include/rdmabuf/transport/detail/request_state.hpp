@@ -68,6 +68,12 @@ struct BufferRef {
         }
         return memory->holds(address, length) ? 0 : ERANGE;
     }
+    /// Checks that a receive of an endpoint can use the buffer. @return the result of check(), or
+    /// EACCES
+    [[nodiscard]] int check_receive(const void* endpoint) const noexcept {
+        const int error = check(endpoint);
+        return error != 0 || allows(Access::local_write | Access::remote_write) ? error : EACCES;
+    }
 };
 
 enum class RequestType : std::uint8_t { send = 0, receive = 1, one_sided = 2 };
