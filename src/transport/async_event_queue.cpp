@@ -97,9 +97,9 @@ std::vector<DeviceEvent> AsyncEventQueue::take() noexcept {
 
 void AsyncEventQueue::read(const Context& device) {
     for (bool more = true; more;) {
-        for (AsyncEventQueue* i = all.front(); i != nullptr; i = decltype(all)::next(i)) {
-            if (i->events_.size() == i->events_.capacity()) {
-                i->events_.reserve(2 * i->events_.size() + 8);
+        for (AsyncEventQueue& queue : all) {
+            if (queue.events_.size() == queue.events_.capacity()) {
+                queue.events_.reserve(2 * queue.events_.size() + 8);
             }
         }
         const auto event = attempt([&] { return device.get_async_event(); });
@@ -116,16 +116,16 @@ void AsyncEventQueue::add(const ibv_context* device, const AsyncEvent& event) no
     if (!is_processed(event.type)) {
         return;
     }
-    for (AsyncEventQueue* i = all.front(); i != nullptr; i = decltype(all)::next(i)) {
+    for (AsyncEventQueue& queue : all) {
         const bool uses_device = std::ranges::any_of(
-            i->devices_,
+            queue.devices_,
             [device](const Context& context) noexcept { return context.native() == device; });
         if (!uses_device) {
             continue;
         }
-        i->events_.push_back({.device = device, .event = event}); // read() has reserved memory.
-        if (i != this) {
-            static_cast<void>(::eventfd_write(i->added_.get(), 1));
+        queue.events_.push_back({.device = device, .event = event}); // read() has reserved memory.
+        if (&queue != this) {
+            static_cast<void>(::eventfd_write(queue.added_.get(), 1));
         }
     }
 }

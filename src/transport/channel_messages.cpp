@@ -274,9 +274,7 @@ void ChannelState::give_copy_buffers() noexcept {
 }
 
 void ChannelState::start_loopback() noexcept {
-    for (RequestState* i = loopback_queue_.front(); i != nullptr;) {
-        RequestState& request = *i;
-        i = RequestList::next(i);
+    for (RequestState& request : loopback_queue_) {
         request.flushed = false;
         const int error = post_loopback(request);
         if (error == EAGAIN) {
@@ -306,9 +304,7 @@ void ChannelState::drop_loopback(int error) noexcept {
     }
     // First those without a copy buffer, so that none of them gets a buffer of the others.
     for (RequestList* const queue : {&shared_.copies, &loopback_queue_}) {
-        for (RequestState* i = queue->front(); i != nullptr;) {
-            RequestState& request = *i;
-            i = RequestList::next(i);
+        for (RequestState& request : *queue) {
             if (request.channel != this || (request.error == 0 && error == 0)) {
                 continue;
             }

@@ -141,14 +141,13 @@ bool EndpointState::is_done(const Request& request) const noexcept {
 }
 
 std::optional<std::uint32_t> EndpointState::poll_failed() noexcept {
-    using Failed = List<ChannelLinks, &ChannelLinks::failed>;
-    for (ChannelLinks* i = shared.failed.front(); i != nullptr; i = Failed::next(i)) {
-        const auto& channel = static_cast<const ChannelState&>(*i);
+    for (ChannelLinks& links : shared.failed) {
+        const auto& channel = static_cast<const ChannelState&>(links);
         // Skip a channel whose messages are held back: its handshake has not finished, so the
         // program does not know the channel yet.
         if (!shared.matcher.is_held(&channel)) {
-            shared.failed.remove(i);
-            i->is_failed = false;
+            shared.failed.remove(&links);
+            links.is_failed = false;
             return channel.number();
         }
     }
@@ -247,16 +246,15 @@ int EndpointState::lease(LeasedMemory& memory, std::uintptr_t address, std::size
 }
 
 void EndpointState::advance_channels(bool polled) noexcept {
-    for (ChannelLinks* i = shared.busy.front(); i != nullptr;) {
-        auto* const channel = static_cast<ChannelState*>(i);
-        i = Busy::next(i);
-        if (channel->rails().recovering() != 0) {
+    for (ChannelLinks& links : shared.busy) {
+        auto& channel = static_cast<ChannelState&>(links);
+        if (channel.rails().recovering() != 0) {
             read_async_events(); // RailSet::is_drained() waits for IBV_EVENT_QP_LAST_WQE_REACHED.
         }
-        channel->advance(polled);
-        if (!channel->has_work()) {
-            shared.busy.remove(channel);
-            channel->is_busy = false;
+        channel.advance(polled);
+        if (!channel.has_work()) {
+            shared.busy.remove(&links);
+            links.is_busy = false;
         }
     }
 }

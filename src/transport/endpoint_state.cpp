@@ -239,16 +239,16 @@ void EndpointState::setup_completed(const WorkId& id, const WorkCompletion& comp
         return;
     }
     if (const auto datagram = setup_->received(id.number, completion.byte_len)) {
-        for (ChannelLinks* i = channels_.front(); i != nullptr; i = All::next(i)) {
-            auto& channel = *static_cast<ChannelState*>(i);
+        for (ChannelLinks& links : channels_) {
+            auto& channel = static_cast<ChannelState&>(links);
             if (channel.is_end(datagram->to)) {
                 channel.connected_arrived(*datagram);
                 break;
             }
         }
-        for (PreparedEnd* i = prepared_ends_.front(); i != nullptr; i = i->link.next) {
-            if (i->secret == datagram->to) {
-                i->datagram = datagram;
+        for (PreparedEnd& end : prepared_ends_) {
+            if (end.secret == datagram->to) {
+                end.datagram = datagram;
             }
         }
     }
@@ -263,10 +263,8 @@ void EndpointState::close(Closing& channels) noexcept {
     SpinWait spin(wait_forever);
     while (!channels.empty()) {
         progress();
-        for (ChannelLinks* i = channels.front(); i != nullptr;) {
-            auto& channel = *static_cast<ChannelState*>(i);
-            i = Closing::next(i);
-            if (advance_close(channel, true)) {
+        for (ChannelLinks& channel : channels) {
+            if (advance_close(static_cast<ChannelState&>(channel), true)) {
                 channels.remove(&channel);
             }
         }
@@ -517,8 +515,8 @@ bool EndpointState::check(std::int64_t now) noexcept {
     any = poll_all() || any;
     shared.polled_ns = now;
     shared.recovers = false;
-    for (ChannelLinks* i = channels_.front(); i != nullptr; i = All::next(i)) {
-        auto& channel = *static_cast<ChannelState*>(i);
+    for (ChannelLinks& links : channels_) {
+        auto& channel = static_cast<ChannelState&>(links);
         const int before = channel.broken();
         channel.check(now);
         any = any || channel.broken() != before;
@@ -651,8 +649,8 @@ void EndpointState::end_undeliverable(std::int64_t now) noexcept {
     if (!first.port_down || now - first.down_since_ns < shared.detection_ns()) {
         return;
     }
-    for (ChannelLinks* i = channels_.front(); i != nullptr; i = All::next(i)) {
-        const auto& channel = *static_cast<ChannelState*>(i);
+    for (const ChannelLinks& links : channels_) {
+        const auto& channel = static_cast<const ChannelState&>(links);
         if (channel.requests_ended() && has_requests(shared, channel)) {
             end_loopback_requests(EHOSTUNREACH);
             return;
@@ -662,8 +660,8 @@ void EndpointState::end_undeliverable(std::int64_t now) noexcept {
 
 void EndpointState::end_loopback_requests(int error) noexcept {
     reset_loopback();
-    for (ChannelLinks* i = channels_.front(); i != nullptr; i = All::next(i)) {
-        auto& channel = *static_cast<ChannelState*>(i);
+    for (ChannelLinks& links : channels_) {
+        auto& channel = static_cast<ChannelState&>(links);
         if (channel.requests_ended()) {
             channel.drop_loopback(error);
         }
@@ -729,8 +727,8 @@ void EndpointState::leave_out_failed_devices() noexcept {
     }
     // Ignore an error: registrations then continue to fail with the error of the failed device.
     static_cast<void>(attempt([this] { select_registering(); }));
-    for (ChannelLinks* i = channels_.front(); i != nullptr; i = All::next(i)) {
-        auto& channel = *static_cast<ChannelState*>(i);
+    for (ChannelLinks& links : channels_) {
+        auto& channel = static_cast<ChannelState&>(links);
         RailSet& rails = channel.rails();
         for (std::size_t rail = 0; rail < rails.size(); ++rail) {
             if (const char* const failure = shared.rails[rails[rail].device]->failure;
@@ -825,8 +823,11 @@ bool EndpointState::works(std::size_t rail) noexcept {
 
 void EndpointState::port_event(std::size_t rail, bool down) noexcept {
     shared.rails[rail]->set_port_down(down);
-    for (ChannelLinks* i = channels_.front(); i != nullptr && !down; i = All::next(i)) {
-        static_cast<ChannelState*>(i)->rails().port_active(rail);
+    if (down) {
+        return;
+    }
+    for (ChannelLinks& channel : channels_) {
+        static_cast<ChannelState&>(channel).rails().port_active(rail);
     }
 }
 
@@ -846,8 +847,8 @@ void EndpointState::queue_pair_event(std::size_t rail, const AsyncEvent& event) 
         loopback_failed_ = true;
         return;
     }
-    for (ChannelLinks* i = channels_.front(); i != nullptr; i = All::next(i)) {
-        auto& channel = *static_cast<ChannelState*>(i);
+    for (ChannelLinks& links : channels_) {
+        auto& channel = static_cast<ChannelState&>(links);
         const std::size_t index = channel.rails().rail_of(event);
         if (index == channel.rails().size()) {
             continue;

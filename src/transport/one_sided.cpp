@@ -124,20 +124,18 @@ void OneSided::completed(OneSidedRequest& request, std::size_t rail, bool succee
 }
 
 void OneSided::abandon(std::size_t rail) noexcept {
-    for (OneSidedRequest* i = striped_.front(); i != nullptr; i = Striped::next(i)) {
-        std::uint32_t& pending = i->pending_on[rail];
+    for (OneSidedRequest& request : striped_) {
+        std::uint32_t& pending = request.pending_on[rail];
         if (pending != 0) {
-            i->pending -= pending;
+            request.pending -= pending;
             pending = 0;
-            i->lost |= 1U << rail;
+            request.lost |= 1U << rail;
         }
     }
 }
 
 void OneSided::failure_agreed(std::size_t rail, std::uint32_t arrived) noexcept {
-    for (OneSidedRequest* i = striped_.front(); i != nullptr;) {
-        OneSidedRequest& request = *i;
-        i = Striped::next(i);
+    for (OneSidedRequest& request : striped_) {
         if (request.operation == Operation::put && (request.lost >> rail & 1U) != 0 &&
             !RailSet::is_before(arrived, request.covered_by[rail])) {
             request.lost &= ~(1U << rail);
@@ -149,9 +147,7 @@ void OneSided::failure_agreed(std::size_t rail, std::uint32_t arrived) noexcept 
 bool OneSided::repeat_lost() noexcept {
     // Post the lists first: a fence must follow all writes that were started before the fence.
     for (const bool fences : {false, true}) {
-        for (OneSidedRequest* i = striped_.front(); i != nullptr;) {
-            OneSidedRequest& request = *i;
-            i = Striped::next(i);
+        for (OneSidedRequest& request : striped_) {
             if (request.lost == 0 || fences != (request.operation == Operation::fence)) {
                 continue;
             }

@@ -230,13 +230,13 @@ bool RailSet::abandon(std::size_t rail) noexcept {
         return false;
     }
     rails_[rail].abandoned = true;
-    for (RdmaTransfer* i = all_transfers_.front(); i != nullptr; i = AllTransfers::next(i)) {
-        RdmaTransfer::Share& share = i->shares[rail];
+    for (RdmaTransfer& transfer : all_transfers_) {
+        RdmaTransfer::Share& share = transfer.shares[rail];
         if (share.pending != 0) {
-            i->request->pending -= share.pending;
-            i->pending -= share.pending;
+            transfer.request->pending -= share.pending;
+            transfer.pending -= share.pending;
             share.pending = 0;
-            i->lost |= 1U << rail;
+            transfer.lost |= 1U << rail;
         }
     }
     return true;
@@ -261,8 +261,8 @@ void RailSet::begin_probation(std::size_t rail, QueuePair* pair) noexcept {
     to.immediates_posted = to.immediates_confirmed = to.immediates_arrived = test_first_count;
     // Share::number refers to a write on the failed queue pair. Its data has arrived or was posted
     // again, so the number is no longer needed.
-    for (RdmaTransfer* i = all_transfers_.front(); i != nullptr; i = AllTransfers::next(i)) {
-        i->shares[rail].has_number = i->shares[rail].is_covered = false;
+    for (RdmaTransfer& transfer : all_transfers_) {
+        transfer.shares[rail].has_number = transfer.shares[rail].is_covered = false;
     }
 }
 

@@ -36,33 +36,31 @@ TagMatcher::~TagMatcher() {
 
 ReceiveRequest* TagMatcher::find_receive(const ChannelState* channel, Tag tag) noexcept {
     ReceiveRequest* found = nullptr;
-    for (ReceiveRequest* i = exact_[hash(channel, tag)].front(); i != nullptr;
-         i = Receives::next(i)) {
-        if (i->tag == tag && i->channel == channel) {
-            found = i;
+    for (ReceiveRequest& i : exact_[hash(channel, tag)]) {
+        if (i.tag == tag && i.channel == channel) {
+            found = &i;
             break;
         }
     }
-    for (ReceiveRequest* i = wildcards_.front(); i != nullptr; i = Receives::next(i)) {
-        if (found != nullptr && found->sequence < i->sequence) {
+    for (ReceiveRequest& i : wildcards_) {
+        if (found != nullptr && found->sequence < i.sequence) {
             break;
         }
-        if (accepts(*i, channel, tag)) {
-            return i;
+        if (accepts(i, channel, tag)) {
+            return &i;
         }
     }
     return found;
 }
 
 bool TagMatcher::has_unadvertised(const ChannelState* channel, Tag tag) const noexcept {
-    for (const ReceiveRequest* i = exact_[hash(channel, tag)].front(); i != nullptr;
-         i = Receives::next(i)) {
-        if (i->tag == tag && i->channel == channel && !i->advertised) {
+    for (const ReceiveRequest& i : exact_[hash(channel, tag)]) {
+        if (i.tag == tag && i.channel == channel && !i.advertised) {
             return true;
         }
     }
-    for (const ReceiveRequest* i = wildcards_.front(); i != nullptr; i = Receives::next(i)) {
-        if (accepts(*i, channel, tag)) {
+    for (const ReceiveRequest& i : wildcards_) {
+        if (accepts(i, channel, tag)) {
             return true;
         }
     }
@@ -93,9 +91,9 @@ void TagMatcher::claim(UnexpectedMessage& message) noexcept {
 
 UnexpectedMessage* TagMatcher::find_claimed(const ChannelState* channel,
                                             std::uint64_t number) noexcept {
-    for (UnexpectedMessage* i = claimed_.front(); i != nullptr; i = Arrivals::next(i)) {
-        if (i->claim == number && i->channel == channel) {
-            return i;
+    for (UnexpectedMessage& i : claimed_) {
+        if (i.claim == number && i.channel == channel) {
+            return &i;
         }
     }
     return nullptr;
@@ -107,26 +105,24 @@ UnexpectedMessage* TagMatcher::find_message(const ChannelState* channel, Tag tag
         return nullptr;
     }
     if (channel != nullptr && mask == full_mask) {
-        for (UnexpectedMessage* i = unexpected_[hash(channel, tag)].front(); i != nullptr;
-             i = SameHash::next(i)) {
-            if (i->tag == tag && i->channel == channel) {
-                return i;
+        for (UnexpectedMessage& i : unexpected_[hash(channel, tag)]) {
+            if (i.tag == tag && i.channel == channel) {
+                return &i;
             }
         }
         return nullptr;
     }
     if (channel != nullptr) {
-        for (UnexpectedMessage* i = messages_of(channel).front(); i != nullptr;
-             i = SameChannel::next(i)) {
-            if (i->channel == channel && ((i->tag ^ tag) & mask) == 0) {
-                return i;
+        for (UnexpectedMessage& i : messages_of(channel)) {
+            if (i.channel == channel && ((i.tag ^ tag) & mask) == 0) {
+                return &i;
             }
         }
         return nullptr;
     }
-    for (UnexpectedMessage* i = arrived_.front(); i != nullptr; i = Arrivals::next(i)) {
-        if (!is_held(i->channel) && ((i->tag ^ tag) & mask) == 0) {
-            return i;
+    for (UnexpectedMessage& i : arrived_) {
+        if (!is_held(i.channel) && ((i.tag ^ tag) & mask) == 0) {
+            return &i;
         }
     }
     return nullptr;

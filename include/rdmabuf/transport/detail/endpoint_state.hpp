@@ -290,9 +290,6 @@ class RDMABUF_EXPORT EndpointState : public std::enable_shared_from_this<Endpoin
     const std::uint32_t any_channel = next_number();
 
   private:
-    using Busy = List<ChannelLinks, &ChannelLinks::busy>;
-    using All = List<ChannelLinks, &ChannelLinks::all>;
-
     void report(RequestState& state, Completion& completion) noexcept;
 
     /// Finds the registration of @p length bytes at @p address in the cache, or creates it. Stores
@@ -394,7 +391,7 @@ class RDMABUF_EXPORT EndpointState : public std::enable_shared_from_this<Endpoin
     /// expires ten times per EndpointOptions::heartbeat.
     void set_timer() noexcept;
 
-    All channels_;
+    List<ChannelLinks, &ChannelLinks::all> channels_;
     /// The queue pair that setup_queue_pair() returns; nullptr before its first call.
     std::unique_ptr<SetupQueuePair> setup_;
     List<PreparedEnd, &PreparedEnd::link> prepared_ends_;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <iterator>
+
 namespace rdmabuf::transport::detail {
 
 /// The links of one object in a List.
@@ -17,6 +19,20 @@ struct Link {
 template <class T, Link<T> T::*Member>
 class List {
   public:
+    /// For range-based for loops, whose body may remove the current object from the list.
+    struct Iterator {
+        explicit Iterator(T* first) noexcept
+            : item(first), after(first == nullptr ? nullptr : next(first)) {}
+        [[nodiscard]] T& operator*() const noexcept { return *item; }
+        Iterator& operator++() noexcept { return *this = Iterator(after); }
+        [[nodiscard]] bool operator==(std::default_sentinel_t) const noexcept {
+            return item == nullptr;
+        }
+
+        T* item;
+        T* after;
+    };
+
     constexpr List() noexcept = default;
     List(const List&) = delete;
     List& operator=(const List&) = delete;
@@ -24,6 +40,8 @@ class List {
 
     [[nodiscard]] bool empty() const noexcept { return first_ == nullptr; }
     [[nodiscard]] T* front() const noexcept { return first_; }
+    [[nodiscard]] Iterator begin() const noexcept { return Iterator(first_); }
+    [[nodiscard]] static std::default_sentinel_t end() noexcept { return {}; }
     [[nodiscard]] static T* next(const T* item) noexcept { return (item->*Member).next; }
 
     void push_back(T* item) noexcept {

@@ -104,7 +104,6 @@ class RDMABUF_EXPORT OneSided {
 
   private:
     using Operation = OneSidedRequest::Operation;
-    using Striped = List<OneSidedRequest, &OneSidedRequest::striped_link>;
 
     /// Returns true if @p number is before @p other. Both are sequence numbers of notifications,
     /// which wrap around at Immediate::max_request.
@@ -225,7 +224,7 @@ class RDMABUF_EXPORT OneSided {
     std::size_t next_rail_ = 0;
     /// On a channel with several queue pairs: the transfer lists and fences that have not ended, in
     /// the order in which they were started.
-    Striped striped_;
+    List<OneSidedRequest, &OneSidedRequest::striped_link> striped_;
     /// The transfer list that is being posted again on the first queue pair, or nullptr.
     const OneSidedRequest* repeating_ = nullptr;
     /// The entries of the list `repeating_` whose work requests are not all posted again yet.

@@ -169,19 +169,20 @@ class RDMABUF_EXPORT RailSet {
     ///                   RequestState::transfer was set to nullptr
     template <class OnPosted>
     void advance(const OnPosted& on_posted) noexcept {
-        for (RdmaTransfer* i = transfers_.front(); i != nullptr && broken_ == 0;) {
-            RdmaTransfer* const transfer = i;
-            i = Transfers::next(i);
-            if (!advance(*transfer)) {
+        for (RdmaTransfer& transfer : transfers_) {
+            if (broken_ != 0) {
+                return;
+            }
+            if (!advance(transfer)) {
                 continue;
             }
-            transfers_.remove(transfer);
-            RequestState& request = *transfer->request;
+            transfers_.remove(&transfer);
+            RequestState& request = *transfer.request;
             request.transfer = nullptr;
             if (rails_.size() == 1) {
-                shared_.transfers.give_back(transfer);
+                shared_.transfers.give_back(&transfer);
             } else {
-                release_if_done(*transfer);
+                release_if_done(transfer);
             }
             on_posted(request);
         }
@@ -289,9 +290,10 @@ class RDMABUF_EXPORT RailSet {
     [[nodiscard]] bool repeat(std::size_t rail, std::uint32_t arrived, const EndRange& end_range,
                               const Confirmed& confirmed) noexcept {
         const std::uint32_t bit = 1U << rail;
-        for (RdmaTransfer* i = all_transfers_.front(); i != nullptr && broken_ == 0;) {
-            RdmaTransfer& transfer = *i;
-            i = AllTransfers::next(i);
+        for (RdmaTransfer& transfer : all_transfers_) {
+            if (broken_ != 0) {
+                return false;
+            }
             RdmaTransfer::Share& share = transfer.shares[rail];
             const bool has_arrived =
                 (share.has_number || share.is_covered) && !is_before(arrived, share.number);
@@ -376,8 +378,6 @@ class RDMABUF_EXPORT RailSet {
     static constexpr std::uint8_t max_replacements = 6;
 
   private:
-    using Transfers = List<RdmaTransfer, &RdmaTransfer::link>;
-    using AllTransfers = List<RdmaTransfer, &RdmaTransfer::all>;
     static constexpr std::uint64_t share_alignment = 4096;
 
     static void copy(std::byte* to, const Header& header, std::span<const std::byte> body) noexcept;
@@ -505,10 +505,10 @@ class RDMABUF_EXPORT RailSet {
     std::uint32_t max_message_;
     std::uint64_t speed_ = 0;
     /// The transfers whose work requests are not all posted yet.
-    Transfers transfers_;
+    List<RdmaTransfer, &RdmaTransfer::link> transfers_;
     /// On a channel with several queue pairs: all transfers that have not completed. Otherwise
     /// empty.
-    AllTransfers all_transfers_;
+    List<RdmaTransfer, &RdmaTransfer::all> all_transfers_;
     std::uint32_t recovering_ = 0;
     bool suspended_ = false;
     /// The number of transfers with RdmaTransfer::keeps_order and of control messages for which

@@ -176,9 +176,7 @@ class RDMABUF_EXPORT TagMatcher {
     template <class Messages, class Visit>
     static void for_each_message(const Messages& list, const ChannelState* channel,
                                  const Visit& visit) noexcept {
-        for (UnexpectedMessage* i = list.front(); i != nullptr;) {
-            UnexpectedMessage& message = *i;
-            i = Messages::next(i);
+        for (UnexpectedMessage& message : list) {
             if (message.channel == channel) {
                 visit(message);
             }
