@@ -184,8 +184,7 @@ void ChannelState::notification_arrived(const Header& header,
     notification->fences = NotificationFences::decode(header.value);
     one_sided_.notification_arrived(notification->fences.number);
     std::copy(body.begin(), body.end(), notification->bytes());
-    (last_notification_ == nullptr ? notifications_ : last_notification_->next) = notification;
-    last_notification_ = notification;
+    notifications_.push_back(notification);
 }
 
 void ChannelState::immediate_arrived(std::size_t rail, std::uint32_t value,

@@ -116,17 +116,10 @@ void ChannelState::start_queued() noexcept {
 }
 
 void ChannelState::posted(RequestState& request) noexcept {
-    switch (request.type()) {
-        case RequestType::send:
-            rendezvous_sender_.send_posted(static_cast<SendRequest&>(request));
-            rendezvous_sender_.send_settled(static_cast<SendRequest&>(request));
-            break;
-        case RequestType::receive:
-            break; // The receive continues when its last work request has completed.
-        case RequestType::one_sided:
-            one_sided_.settled(static_cast<OneSidedRequest&>(request));
-            break;
+    if (request.type() == RequestType::send) {
+        rendezvous_sender_.send_posted(static_cast<SendRequest&>(request));
     }
+    settled(request);
 }
 
 void ChannelState::await_peer(std::unique_ptr<PeerSetup> setup,
@@ -299,14 +292,13 @@ void ChannelState::end_requests(int error) noexcept {
     };
     shared_.sends.for_each(end);
     shared_.one_sided.for_each([&](OneSidedRequest& request) {
-        if (request.operation != OneSidedRequest::Operation::flush) {
-            end(request); // A flush ends later: the loopback queue pair still works.
+        if (!request.uses_loopback()) { // Otherwise it ends later: the queue pair still works.
+            end(request);
         }
     });
     shared_.receives.for_each([&](ReceiveRequest& request) {
-        if (request.stage == ReceiveRequest::Stage::copying ||
-            request.stage == ReceiveRequest::Stage::flushing) {
-            return; // Ends later: the loopback queue pair still works.
+        if (request.uses_loopback()) {
+            return; // Ends later, too.
         }
         if (request.channel == this && !request.done &&
             request.stage == ReceiveRequest::Stage::posted) {

@@ -493,15 +493,16 @@ int ChannelState::fence(Request& request, void* context) noexcept {
 }
 
 int ChannelState::take_notification(std::span<std::byte> bytes) noexcept {
-    if (notifications_ == nullptr || !one_sided_.fences_arrived(notifications_->fences)) {
+    Notification* const first = notifications_.front();
+    if (first == nullptr || !one_sided_.fences_arrived(first->fences)) {
         return -EAGAIN;
     }
-    if (notifications_->size > bytes.size()) {
+    const std::uint32_t size = first->size;
+    if (size > bytes.size()) {
         return -EMSGSIZE;
     }
-    const std::uint32_t size = notifications_->size;
-    std::copy_n(notifications_->bytes(), size, bytes.begin());
-    one_sided_.notification_reported(notifications_->fences.number);
+    std::copy_n(first->bytes(), size, bytes.begin());
+    one_sided_.notification_reported(first->fences.number);
     drop_notification();
     wake();
     control_.notification_credits.consumed(size);
@@ -518,7 +519,7 @@ Result<std::size_t> ChannelState::notification(std::span<std::byte> bytes) noexc
     }
     std::array<char, 80> text{};
     std::snprintf(text.data(), text.size(), "the notification has %u bytes, and the buffer has %zu",
-                  notifications_->size, bytes.size());
+                  notifications_.front()->size, bytes.size());
     return ErrorInfo(EMSGSIZE, "", text.data());
 }
 

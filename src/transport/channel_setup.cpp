@@ -171,14 +171,13 @@ std::unique_ptr<ChannelState> ChannelSetup::connect(const Hello& theirs) {
                 throw Error(EIO, "ibv_modify_qp", failure);
             }
             for (std::size_t i = 0; i < used; ++i) {
-                const auto address = QueuePairAddress::decode(
-                    theirs.addresses[theirs.queue_pairs_per_device * device + i]);
-                if (!address) {
-                    address.error_info().raise();
-                }
+                const QueuePairAddress address =
+                    QueuePairAddress::decode(
+                        theirs.addresses[theirs.queue_pairs_per_device * device + i])
+                        .value();
                 const Unlocked unlocked(endpoint_->options.mutex);
-                rails.emplace_back(std::move(prepared_[ours * device + i]).connect(*address),
-                                   device, shared.rails[device]->send_depth);
+                rails.emplace_back(std::move(prepared_[ours * device + i]).connect(address), device,
+                                   shared.rails[device]->send_depth);
             }
         }
     } catch (...) {

@@ -16,7 +16,7 @@ ChannelState::~ChannelState() {
     if (is_failed) {
         shared_.failed.remove(this);
     }
-    while (notifications_ != nullptr) {
+    while (!notifications_.empty()) {
         drop_notification();
     }
 }
@@ -124,11 +124,7 @@ void ChannelState::set_fast_arrivals() noexcept {
 }
 
 void ChannelState::drop_notification() noexcept {
-    Notification* const first = notifications_;
-    notifications_ = first->next;
-    if (notifications_ == nullptr) {
-        last_notification_ = nullptr;
-    }
+    Notification* const first = notifications_.pop_front();
     const std::size_t size = sizeof(Notification) + first->size;
     first->~Notification();
     shared_.blocks.give_back(first, size);

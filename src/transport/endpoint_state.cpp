@@ -698,23 +698,14 @@ void EndpointState::reset_loopback() noexcept {
         rail->loopback.reset();
         rail->tested = false;
     }
-    const auto flush = [](RequestState& request) {
-        if (request.pending != 0) {
+    const auto flush = [](auto& request) {
+        if (!request.done && request.uses_loopback() && request.pending != 0) {
             request.pending = 1;
             request.channel->loopback_completed(request, IBV_WC_WR_FLUSH_ERR);
         }
     };
-    shared.receives.for_each([&](ReceiveRequest& receive) {
-        if (!receive.done && (receive.stage == ReceiveRequest::Stage::copying ||
-                              receive.stage == ReceiveRequest::Stage::flushing)) {
-            flush(receive);
-        }
-    });
-    shared.one_sided.for_each([&](OneSidedRequest& request) {
-        if (!request.done && request.operation == OneSidedRequest::Operation::flush) {
-            flush(request);
-        }
-    });
+    shared.receives.for_each(flush);
+    shared.one_sided.for_each(flush);
     loopback_failed_ = true; // check() creates new queue pairs.
 }
 

@@ -55,21 +55,13 @@ void send(int socket, const Message& message) {
 }
 
 /// Calls @p work. Sends the result to the peer: 0, or the errno value of an exception of @p work.
-/// The exception is rethrown.
+/// @throws Error with the contents of this exception
 template <class Work, class SendError>
 void do_and_report(const Work& work, const SendError& send_error) {
-    const auto report = [&](int error) {
-        // A failure to send is ignored, because the caller already gets the exception of `work`.
-        static_cast<void>(attempt([&] { send_error(error); }));
-    };
-    try {
-        work();
-    } catch (const std::system_error& error) {
-        report(error.code().value());
-        throw;
-    } catch (const std::bad_alloc&) {
-        report(ENOMEM);
-        throw;
+    if (const auto done = attempt(work); !done) {
+        // A failure to send is ignored, because the caller gets the error of `work`.
+        static_cast<void>(attempt([&] { send_error(done.error()); }));
+        done.error_info().raise();
     }
     send_error(0);
 }

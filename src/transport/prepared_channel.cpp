@@ -22,14 +22,6 @@ namespace {
 using detail::Hello;
 using rdmabuf::detail::raise;
 
-QueuePairAddress decoded(std::span<const std::byte> bytes) {
-    const auto address = QueuePairAddress::decode(bytes);
-    if (!address) {
-        address.error_info().raise();
-    }
-    return *address;
-}
-
 } // namespace
 
 ChannelAddress::ChannelAddress(const Hello& hello,
@@ -90,7 +82,7 @@ Result<Channel> PreparedChannel::connect(const ChannelAddress& peer) && noexcept
         }
         detail::EndpointState& endpoint = *setup->endpoint();
         detail::SetupQueuePair& queue_pair = endpoint.setup_queue_pair();
-        const QueuePairAddress remote = decoded(peer.setup_queue_pair());
+        const QueuePairAddress remote = QueuePairAddress::decode(peer.setup_queue_pair()).value();
         auto state = std::make_unique<detail::PeerSetup>(detail::PeerSetup{
             .queue_pair = queue_pair,
             .ours = address_.hello().secret,

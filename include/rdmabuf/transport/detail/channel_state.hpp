@@ -32,7 +32,7 @@ namespace rdmabuf::transport::detail {
 /// A notification that has arrived and that the program has not read yet. The bytes of the
 /// notification are stored behind this object.
 struct Notification {
-    Notification* next = nullptr;
+    Link<Notification> link{};
     std::uint32_t size = 0;
     NotificationFences fences{};
 
@@ -437,8 +437,7 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
     /// The number of RTS messages that have arrived and have not matched a receive yet. More than
     /// depth_ such messages (Hello::depth) are a protocol error of the peer.
     std::uint32_t unexpected_rts_ = 0;
-    Notification* notifications_ = nullptr;
-    Notification* last_notification_ = nullptr;
+    List<Notification, &Notification::link> notifications_;
 
     /// True if the channel has failed and its requests have ended; see requests_ended().
     bool ended_ = false;

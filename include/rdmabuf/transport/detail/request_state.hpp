@@ -248,6 +248,10 @@ struct ReceiveRequest : RequestState, ReceiveProgress {
     /// of its channel.
     Link<ReceiveRequest> link{};
 
+    /// Returns true if the message is copied to GPU memory or flushed, by loopback queue pairs.
+    [[nodiscard]] bool uses_loopback() const noexcept {
+        return stage == Stage::copying || stage == Stage::flushing;
+    }
     /// See RequestState::reset().
     void reset() noexcept {
         RequestState::reset();
@@ -300,6 +304,8 @@ struct OneSidedRequest : RequestState {
     Link<OneSidedRequest> striped_link{};
     RemoteAddress remote{};
     std::array<std::byte, max_notification> notification; // NOLINT(*-member-init)
+
+    [[nodiscard]] bool uses_loopback() const noexcept { return operation == Operation::flush; }
 };
 
 /// A pool of requests of one type. The pool grows when all objects are in use, and frees its memory
