@@ -19,6 +19,10 @@ bool is_copy(const RequestState& request) noexcept {
     return request.type() == RequestType::receive &&
            static_cast<const ReceiveRequest&>(request).stage == ReceiveRequest::Stage::copying;
 }
+/// Returns true if a request waits for a copy buffer, in SharedState::copies.
+bool needs_buffer(const RequestState& request) noexcept {
+    return is_copy(request) && static_cast<const ReceiveRequest&>(request).unexpected != nullptr;
+}
 
 } // namespace
 
@@ -245,12 +249,13 @@ int ChannelState::post_loopback(RequestState& request) noexcept {
 
 void ChannelState::queue_loopback(RequestState& request) noexcept {
     request.queued = true;
-    if (!is_copy(request)) {
-        loopback_.query_ports(rails_.devices());
-    } else if (static_cast<ReceiveRequest&>(request).unexpected != nullptr) {
+    if (needs_buffer(request)) {
         shared_.copies.push_back(&request);
         give_copy_buffers();
         return;
+    }
+    if (!is_copy(request)) {
+        loopback_.query_ports(rails_.devices());
     }
     loopback_queue_.push_back(&request);
 }
@@ -279,9 +284,10 @@ void ChannelState::start_loopback() noexcept {
         if (error == EAGAIN) {
             return;
         }
-        request.queued = false;
-        loopback_queue_.remove(&request);
-        if (error != 0) {
+        if (error == 0) {
+            request.queued = false;
+            loopback_queue_.remove(&request);
+        } else {
             const bool is_missing = std::ranges::any_of(
                 shared_.rails, [](const auto& rail) noexcept { return rail->loopback_error != 0; });
             fail(error == EIO ? EIO : ECONNABORTED,
@@ -289,29 +295,29 @@ void ChannelState::start_loopback() noexcept {
                  : is_copy(request) ? "a message cannot be copied to device memory"
                                     : "a flush read cannot be posted",
                  &request, error);
-            request.error = error;
-            if (request.pending == 0) { // Otherwise its posted work requests end the request.
-                loopback_ended(request);
-            }
+            drop_loopback(request, error);
         }
     }
 }
 
-void ChannelState::drop_loopback(int error) noexcept {
+void ChannelState::drop_loopback(RequestState& request, int error) noexcept {
     for (const auto& rail : shared_.rails) {
-        rail->suspects = 0; // Those of this channel are not repeated.
+        rail->suspects = 0; // This request may be one of them, and is not repeated.
     }
+    request.error = error;
+    request.queued = false;
+    (needs_buffer(request) ? shared_.copies : loopback_queue_).remove(&request);
+    if (request.pending == 0) { // Otherwise its posted work requests end the request.
+        loopback_ended(request);
+    }
+}
+
+void ChannelState::drop_loopback(int error) noexcept {
     // First those without a copy buffer, so that none of them gets a buffer of the others.
     for (RequestList* const queue : {&shared_.copies, &loopback_queue_}) {
         for (RequestState& request : *queue) {
-            if (request.channel != this || (request.error == 0 && error == 0)) {
-                continue;
-            }
-            request.error = request.error != 0 ? request.error : error;
-            request.queued = false;
-            queue->remove(&request);
-            if (request.pending == 0) { // Otherwise its posted work requests end the request.
-                loopback_ended(request);
+            if (request.channel == this && (request.error != 0 || error != 0)) {
+                drop_loopback(request, request.error != 0 ? request.error : error);
             }
         }
     }

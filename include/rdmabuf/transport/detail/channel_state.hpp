@@ -374,6 +374,8 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
     /// @return 0; EAGAIN if a loopback queue pair has no room for them or is being replaced;
     ///         another errno value of LoopbackCopy
     [[nodiscard]] int post_loopback(RequestState& request) noexcept;
+    /// Ends one request, as drop_loopback(int) does.
+    void drop_loopback(RequestState& request, int error) noexcept;
     /// Posts the work requests of as many requests in loopback_queue_ as possible.
     void start_loopback() noexcept;
     /// Ends a request whose loopback work requests have completed, with RequestState::error. A
