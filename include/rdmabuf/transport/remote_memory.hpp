@@ -48,6 +48,21 @@ struct RemoteTable {
     [[nodiscard]] const KeyedChunk* find(std::uint64_t address) const noexcept {
         return rdmabuf::detail::find_chunk(used(), address);
     }
+    /// Returns true if the regions are not empty, are sorted by address, have no gaps, end at 2^64
+    /// at the latest, and have @p length bytes in total. `chunks` must be at most max_chunks.
+    [[nodiscard]] bool covers(std::uint64_t length) const noexcept {
+        const std::uint64_t begin = regions[0].address;
+        std::uint64_t done = 0;
+        for (const KeyedChunk& region : used()) {
+            const std::uint64_t last = region.address + region.length - 1;
+            if (region.length == 0 || region.length > length - done ||
+                region.address != begin + done || region.address < begin || last < begin) {
+                return false;
+            }
+            done += region.length;
+        }
+        return done == length;
+    }
 };
 
 } // namespace detail
@@ -140,24 +155,9 @@ class RemoteMemory {
                                  (max_rails - rails) * sizeof(std::uint32_t);
     }
 
-    /// Returns true if the regions are sorted by address, have no gaps, end below 2^64, and have a
-    /// total length of length_ bytes.
     [[nodiscard]] bool consistent() const noexcept {
-        if (table_.chunks == 0 || table_.chunks > detail::max_chunks || table_.rails == 0 ||
-            table_.rails > max_rails) {
-            return false;
-        }
-        std::uint64_t next = iova();
-        std::uint64_t left = length_;
-        for (const detail::KeyedChunk& region : table_.used()) {
-            if (region.address != next || region.length == 0 || region.length > left ||
-                next + region.length < next) {
-                return false;
-            }
-            next += region.length;
-            left -= region.length;
-        }
-        return left == 0;
+        return table_.chunks != 0 && table_.chunks <= detail::max_chunks && table_.rails != 0 &&
+               table_.rails <= max_rails && table_.covers(length_);
     }
 
     std::uint32_t magic_ = 0;

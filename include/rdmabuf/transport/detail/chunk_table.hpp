@@ -42,20 +42,8 @@ struct ChunkTable : RemoteTable {
         }
         table.chunks = count;
         table.rails = static_cast<std::uint16_t>(rails);
-        std::uint64_t total = 0;
-        std::uint64_t next = 0;
-        for (std::size_t c = 0; c < count; ++c) {
-            KeyedChunk& chunk = table.regions[c];
-            std::memcpy(&chunk, bytes.data() + c * sizeof chunk, sizeof chunk);
-            if (chunk.length == 0 || chunk.length > length - total ||
-                chunk.address + (chunk.length - 1) < chunk.address ||
-                (c > 0 && (chunk.address != next || next == 0))) {
-                return false;
-            }
-            total += chunk.length;
-            next = chunk.address + chunk.length;
-        }
-        return total == length;
+        std::memcpy(table.regions.data(), bytes.data(), bytes.size());
+        return table.covers(length);
     }
 };
 
