@@ -16,6 +16,8 @@
 #include <rdmabuf/transport/detail/loopback_copy.hpp>
 #include <rdmabuf/transport/detail/registering.hpp>
 
+#include "transport/unlocked.hpp"
+
 namespace rdmabuf::transport::detail {
 
 // The functions fill_*() below throw if a registration fails. The destructor of MemoryState then
@@ -41,19 +43,29 @@ void fill_failed(MemoryState& state) {
     }
 }
 
-void fill_chunked(const EndpointState& endpoint, MemoryState& state) {
+/// Returns the devices that have not failed, after reading their asynchronous events. While
+/// EndpointOptions::mutex is unlocked, another thread may change EndpointState::registering.
+RegisteringDevices working_devices(EndpointState& endpoint) {
+    static_cast<void>(endpoint.works(0));
+    return endpoint.registering;
+}
+
+/// @param chunk_size  see ChunkedRegionOptions::chunk_size
+void fill_chunked(EndpointState& endpoint, MemoryState& state, std::size_t chunk_size) {
     ChunkedRegionOptions options = {.registration = endpoint.options.cache.registration,
-                                    .chunk_size = static_cast<std::size_t>(chunk_limit(endpoint))};
+                                    .chunk_size = chunk_size};
     options.registration.access = state.access;
     options.registration.topology = endpoint.options.cache.topology.get();
+    const RegisteringDevices devices = working_devices(endpoint);
+    const Unlocked unlocked(endpoint.options.mutex);
     const ChunkedRegion& region =
-        state.region.emplace(endpoint.registering.pds, endpoint.resolver, state.address,
+        state.region.emplace(devices.pds, endpoint.resolver, state.address,
                              static_cast<std::size_t>(state.length), options);
     state.iova = region.iova();
     state.host = region.path() == RegistrationPath::host;
     for (std::size_t rail = 0; rail < state.rails; ++rail) {
-        if (endpoint.registering.works(rail)) {
-            const auto chunks = region.chunks(endpoint.registering.index[rail]);
+        if (devices.works(rail)) {
+            const auto chunks = region.chunks(devices.index[rail]);
             state.chunks[rail].assign(chunks.begin(), chunks.end());
         }
     }
@@ -67,15 +79,16 @@ void fill_from_cache(EndpointState& endpoint, MemoryState& state) {
               endpoint.registering);
 }
 
-void fill_from_dmabuf(const EndpointState& endpoint, const DmaBufRange& range, MemoryState& state) {
+void fill_from_dmabuf(EndpointState& endpoint, const DmaBufRange& range, MemoryState& state) {
     const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
     const std::uint64_t limit = chunk_limit(endpoint);
     // The kernel requires that the iova and the offset in the dma-buf are equal modulo the page
     // size. If this is not true for the address, the offset in the dma-buf is used as the iova.
     state.iova = range.address % page == range.offset % page ? range.address : range.offset;
+    const RegisteringDevices devices = working_devices(endpoint);
+    const Unlocked unlocked(endpoint.options.mutex);
     for (std::size_t rail = 0; rail < state.rails; ++rail) {
-        for (std::uint64_t done = 0;
-             endpoint.registering.works(rail) && (done < state.length || done == 0);) {
+        for (std::uint64_t done = 0; devices.works(rail) && (done < state.length || done == 0);) {
             // All chunks except the first begin at a page boundary.
             const std::uint64_t into_page = (range.offset + done) % page;
             const std::uint64_t count = std::min(state.length - done, limit - into_page);
@@ -159,9 +172,17 @@ Result<Memory> register_with(EndpointState& endpoint, std::uintptr_t address, st
 Result<Memory> register_address(EndpointState& endpoint, std::uintptr_t address, std::size_t length,
                                 Access access, Visibility visibility) noexcept {
     return register_with(endpoint, address, length, access, visibility, [&](MemoryState& state) {
-        length > chunk_limit(endpoint) ? fill_chunked(endpoint, state)
-                                       : fill_from_cache(endpoint, state);
+        const std::uint64_t limit = chunk_limit(endpoint);
+        length > limit ? fill_chunked(endpoint, state, static_cast<std::size_t>(limit))
+                       : fill_from_cache(endpoint, state);
     });
+}
+
+Result<Memory> register_uncached(EndpointState& endpoint, std::uintptr_t address,
+                                 std::size_t length, Access access,
+                                 Visibility visibility) noexcept {
+    return register_with(endpoint, address, length, access, visibility,
+                         [&](MemoryState& state) { fill_chunked(endpoint, state, 0); });
 }
 
 Result<Memory> register_dmabuf(EndpointState& endpoint, const DmaBufRange& range, Access access,

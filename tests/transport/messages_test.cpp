@@ -5,11 +5,14 @@
 #include <array>
 #include <cerrno>
 #include <cstdint>
+#include <mutex>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include <rdmabuf/region.hpp>
 
+#include "recorder/verbs_recorder.hpp"
 #include "transport_fixture.hpp"
 
 namespace rdmabuf::testing {
@@ -153,6 +156,42 @@ TEST_F(DmaBufs, may_begin_elsewhere_in_their_page_than_their_address) {
     std::vector<std::byte> bytes(1000);
     ASSERT_EQ(::pread(fd.get(), bytes.data(), bytes.size(), 108), 1000);
     EXPECT_TRUE(bytes == from.bytes(0, 1000));
+}
+
+using Registrations = TransportTest;
+
+TEST_F(Registrations, outside_the_cache_unlock_the_mutex_of_the_program_and_end_with_their_memory) {
+    std::mutex mutex;
+    options_.mutex = &mutex;
+    ASSERT_NO_FATAL_FAILURE(open());
+    constexpr std::size_t size = 8192;
+    const UniqueFd fd = make_dmabuf(size);
+    std::vector<std::byte> bytes(size);
+    unsigned calls = 0;
+    before_each_call([&](std::string_view verb) {
+        if (verb.starts_with("ibv_reg_")) {
+            EXPECT_TRUE(is_free(mutex)) << verb;
+            ++calls;
+        }
+    });
+    {
+        const std::unique_lock lock(mutex);
+        const std::size_t before = softverbs_live(SOFTVERBS_MR);
+        const auto expect_registered = [&](const Result<Memory>& memory) {
+            EXPECT_TRUE(memory) << memory.message();
+            EXPECT_FALSE(is_free(mutex)) << "the caller still has the lock";
+            EXPECT_EQ(softverbs_live(SOFTVERBS_MR), before + 1);
+        };
+        expect_registered(right_end().register_uncached(bytes.data(), size));
+        EXPECT_EQ(softverbs_live(SOFTVERBS_MR), before);
+        expect_registered(right_end().register_dmabuf(fd.get(), 0, size, 0x10000));
+        EXPECT_EQ(softverbs_live(SOFTVERBS_MR), before);
+        EXPECT_EQ(right_end().register_uncached(bytes.data(), 0).error(), EINVAL);
+        EXPECT_FALSE(is_free(mutex)) << "the caller still has the lock after an error";
+    }
+    EXPECT_EQ(calls, 2U);
+    forget_calls();
+    disconnect();
 }
 
 } // namespace

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <thread>
 
 namespace rdmabuf::testing {
 
@@ -92,6 +93,15 @@ void TransportTest::disconnect() {
     left_end_.reset();
     right_end_.reset();
     host_memory_.clear();
+}
+
+bool TransportTest::is_free(std::mutex& mutex) {
+    bool free = false;
+    std::thread([&] {
+        const std::unique_lock lock(mutex, std::try_to_lock);
+        free = lock.owns_lock();
+    }).join();
+    return free;
 }
 
 std::error_code TransportTest::meet(transport::Connector& connector,

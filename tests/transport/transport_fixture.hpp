@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -84,6 +85,8 @@ class TransportTest : public SoftverbsTest {
     void connect();
     /// Destroys the channels and the endpoints, so that connect() can be called again.
     void disconnect();
+    /// Returns true if no thread, also not the calling one, has locked @p mutex.
+    [[nodiscard]] static bool is_free(std::mutex& mutex);
     /// Returns a listener of the right endpoint.
     [[nodiscard]] transport::Listener listen() const;
     /// Connects a channel of both endpoints.

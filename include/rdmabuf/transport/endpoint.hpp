@@ -99,9 +99,20 @@ class Endpoint {
         return detail::register_address(*state_, reinterpret_cast<std::uintptr_t>(address), length,
                                         access, visibility);
     }
+    /// Like register_memory(), but without the cache: the registration exists as long as the
+    /// Memory, so the program may free the memory after that. Unlocks EndpointOptions::mutex while
+    /// the devices register the memory.
+    /// @return the memory, or an error: those of ChunkedRegion and register_memory()
+    [[nodiscard]] Result<Memory> register_uncached(
+        const void* address, std::size_t length, Access access = default_access,
+        Visibility visibility = Visibility::next_kernel) const noexcept {
+        return detail::register_uncached(*state_, reinterpret_cast<std::uintptr_t>(address), length,
+                                         access, visibility);
+    }
     /// Registers a range of a dma-buf with all devices for which works() is true. The caller keeps
     /// the ownership of @p fd and may close it after this call. The registration is not cached: it
-    /// exists as long as the Memory.
+    /// exists as long as the Memory. Unlocks EndpointOptions::mutex while the devices register the
+    /// memory.
     /// @param offset   offset of the range in the dma-buf, in bytes
     /// @param address  the address by which requests refer to the first byte of the range: for
     ///                 example the GPU pointer of this memory, or any other number. Unlike
@@ -118,8 +129,8 @@ class Endpoint {
     }
 
     /// Describes memory that the program has registered itself, with protection_domain() of each
-    /// device. This way, one thread can register memory while another thread uses the endpoint;
-    /// register_memory() must not be called then.
+    /// device. It may do so while another thread uses the endpoint, also without
+    /// EndpointOptions::mutex.
     /// @param host     true if the CPU can read and write the memory at @p address
     /// @param regions  for each device, the regions of the memory, in ascending order of iova and
     ///                 without gaps. The first region must begin with the byte at @p address, and

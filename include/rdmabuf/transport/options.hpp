@@ -157,8 +157,9 @@ struct EndpointOptions {
 
     /// A mutex that the program must hold in each call of the endpoint and of its listeners,
     /// connectors and channels, also while it destroys them; nullptr if there is none. Functions
-    /// that connect unlock it while they create and connect queue pairs, and functions that wait
-    /// unlock it while they sleep, so that another thread can use the endpoint during this time.
+    /// that connect unlock it while they create and connect queue pairs, register_uncached() and
+    /// register_dmabuf() while the devices register memory, and functions that wait while they
+    /// sleep, so that another thread can use the endpoint during this time.
     /// The mutex is not owned, and must outlive the endpoint and its channels.
     std::mutex* mutex = nullptr;
 };

@@ -20,6 +20,11 @@ class EndpointState;
                                                              std::uintptr_t address,
                                                              std::size_t length, Access access,
                                                              Visibility visibility) noexcept;
+/// Implements Endpoint::register_uncached().
+[[nodiscard]] RDMABUF_EXPORT Result<Memory> register_uncached(EndpointState& endpoint,
+                                                              std::uintptr_t address,
+                                                              std::size_t length, Access access,
+                                                              Visibility visibility) noexcept;
 /// Implements Endpoint::register_dmabuf().
 [[nodiscard]] RDMABUF_EXPORT Result<Memory> register_dmabuf(EndpointState& endpoint,
                                                             const DmaBufRange& range, Access access,
