@@ -57,24 +57,22 @@ inline constexpr int device_version_none = 0;
 
 /// ncclNetDeviceHandle_t, for network operations in GPU kernels. A plugin that reports
 /// device_type_host does not use it.
-struct DeviceHandle {
-    int type;    // netDeviceType
-    int version; // netDeviceVersion
-    void* handle;
-    std::size_t size;
-    int needs_progress; // needsProxyProgress
-};
-static_assert(sizeof(DeviceHandle) == 32);
+struct DeviceHandle;
 
 // A comment beside a field contains NCCL's name of the field, if NCCL uses another name.
 
-struct PropertiesV8 {
+/// The part of the properties from `name` to `regIsGlobal`, which is the same in all versions.
+struct DeviceProperties {
     char* name;
     char* pci_path; // pciPath
     std::uint64_t guid;
     int pointers;      // ptrSupport
     int global_memory; // regIsGlobal
-    int speed;         // Mbit/s
+};
+static_assert(sizeof(DeviceProperties) == 32);
+/// The part from `speed` to `netDeviceVersion`, which is the same in all versions.
+struct LinkProperties {
+    int speed; // Mbit/s
     int port;
     float latency;      // microseconds; 0 if unknown
     int max_comms;      // maxComms
@@ -82,9 +80,14 @@ struct PropertiesV8 {
     int device_type;    // netDeviceType
     int device_version; // netDeviceVersion
 };
+static_assert(sizeof(LinkProperties) == 28);
+
+/// ncclNetProperties_v8_t
+struct PropertiesV8 {
+    DeviceProperties device;
+    LinkProperties link;
+};
 static_assert(sizeof(PropertiesV8) == 64);
-static_assert(offsetof(PropertiesV8, latency) == 40);
-static_assert(offsetof(PropertiesV8, device_version) == 56);
 
 /// ncclNetVDeviceProps_t: the physical devices that are merged into one virtual device. A device
 /// that is not merged contains only itself.
@@ -93,83 +96,41 @@ struct VirtualDevice {
     static constexpr std::size_t max = Max;
     int count; // ndevs
     std::array<int, Max> devices;
+
+    friend bool operator==(const VirtualDevice&, const VirtualDevice&) = default;
 };
 /// For versions 10 and 11 of the interface.
 using VirtualDeviceV10 = VirtualDevice<4>;
 using VirtualDeviceV12 = VirtualDevice<8>;
 
-struct PropertiesV10 {
-    char* name;
-    char* pci_path;
-    std::uint64_t guid;
-    int pointers;
-    int global_memory;
-    int force_flush; // forceFlush
-    int speed;
-    int port;
-    float latency;
-    int max_comms;
-    int max_receives;
-    int device_type;
-    int device_version;
-    VirtualDeviceV10 merged;    // vProps
-    std::size_t max_message;    // maxP2pBytes
-    std::size_t max_collective; // maxCollBytes
-};
-static_assert(sizeof(PropertiesV10) == 104);
-static_assert(offsetof(PropertiesV10, force_flush) == 32);
-static_assert(offsetof(PropertiesV10, merged) == 64);
-static_assert(offsetof(PropertiesV10, max_message) == 88);
-
-struct PropertiesV11 {
-    char* name;
-    char* pci_path;
-    std::uint64_t guid;
-    int pointers;
-    int global_memory;
-    int force_flush;
-    int speed;
-    int port;
-    float latency;
-    int max_comms;
-    int max_receives;
-    int device_type;
-    int device_version;
-    VirtualDeviceV10 merged;
-    std::size_t max_message;
-    std::size_t max_collective;
+/// The end of a struct to which later versions have added members.
+struct Nothing {};
+/// The members that versions 11 and 12 have added. In version 11, the rail and the plane are
+/// padding.
+struct LaterProperties {
     int max_multi_request; // maxMultiRequestSize
-};
-static_assert(sizeof(PropertiesV11) == 112);
-static_assert(offsetof(PropertiesV11, max_multi_request) == 104);
-
-struct PropertiesV12 {
-    char* name;
-    char* pci_path;
-    std::uint64_t guid;
-    int pointers;
-    int global_memory;
-    int force_flush;
-    int speed;
-    int port;
-    float latency;
-    int max_comms;
-    int max_receives;
-    int device_type;
-    int device_version;
-    VirtualDeviceV12 merged;
-    std::size_t max_message;
-    std::size_t max_collective;
-    int max_multi_request;
-    std::int16_t rail;  // railId
-    std::int16_t plane; // planeId
+    std::int16_t rail;     // railId
+    std::int16_t plane;    // planeId
 };
 inline constexpr std::int16_t undefined_id = -1;
+
+/// ncclNetProperties_v10_t to ncclNetProperties_v12_t
+template <class Virtual, class Later>
+struct PropertiesWithMerged {
+    DeviceProperties device;
+    int force_flush; // forceFlush
+    LinkProperties link;
+    Virtual merged;             // vProps
+    std::size_t max_message;    // maxP2pBytes
+    std::size_t max_collective; // maxCollBytes
+    [[no_unique_address]] Later later;
+};
+using PropertiesV10 = PropertiesWithMerged<VirtualDeviceV10, Nothing>;
+using PropertiesV11 = PropertiesWithMerged<VirtualDeviceV10, LaterProperties>;
+using PropertiesV12 = PropertiesWithMerged<VirtualDeviceV12, LaterProperties>;
+static_assert(sizeof(PropertiesV10) == 104);
+static_assert(sizeof(PropertiesV11) == 112);
 static_assert(sizeof(PropertiesV12) == 128);
-static_assert(offsetof(PropertiesV12, force_flush) == 32);
-static_assert(offsetof(PropertiesV12, merged) == 64);
-static_assert(offsetof(PropertiesV12, max_message) == 104);
-static_assert(offsetof(PropertiesV12, plane) == 126);
 
 /// ncclNetCommConfig_t, from version 10 on.
 struct Config {
@@ -177,15 +138,22 @@ struct Config {
 };
 inline constexpr int undefined_traffic_class = -1;
 
-/// The functions for memory registration. They are the same in all versions of the function table.
-struct MemoryFunctions {
+/// The part of a function table from `accept` to `irecvConsumed`. It is the same in all versions,
+/// except that version 8 has the type int for sizes, and no pointers for NCCL's profiler. If
+/// `accept` sets the communicator to nullptr, or `isend` or `irecv` the request, NCCL calls the
+/// function again.
+/// @tparam Profiled  empty for version 8, otherwise void*
+template <class Size, class... Profiled>
+struct Functions {
+    Result (*accept)(void* listener, void** comm, DeviceHandle**);
     Result (*register_memory)(void* comm, void* data, std::size_t size, int kind, void** memory);
     Result (*register_dmabuf)(void* comm, void* data, std::size_t size, int kind,
                               std::uint64_t offset, int fd, void** memory);
     Result (*deregister_memory)(void* comm, void* memory);
-};
-/// The part of each table of functions that is the same in all versions: iflush to irecvConsumed.
-struct RequestFunctions {
+    Result (*isend)(void* comm, void* data, Size size, int tag, void* memory, Profiled...,
+                    void** request);
+    Result (*irecv)(void* comm, int count, void** data, Size* sizes, int* tags, void** memories,
+                    Profiled*..., void** request);
     Result (*iflush)(void* comm, int count, void** data, int* sizes, void** memories,
                      void** request);
     Result (*test)(void* request, int* done, int* sizes);
@@ -195,70 +163,56 @@ struct RequestFunctions {
     Result (*get_device_memory)(void* comm, void* memory, void** device_memory);
     Result (*receive_consumed)(void* comm, int count, void* request);
 };
+using FunctionsV8 = Functions<int>;
+using FunctionsV10 = Functions<std::size_t, void*>;
 
-/// ncclNet_v8_t, which the plugin exports as ncclNetPlugin_v8. If `connect` or `accept` sets the
-/// communicator to nullptr, NCCL calls the function again. If `isend` or `irecv` sets the request
-/// to nullptr, NCCL also calls the function again.
-struct NetV8 {
-    const char* name;
-    Result (*init)(Logger);
-    Result (*devices)(int* count);
-    Result (*get_properties)(int device, PropertiesV8*);
-    Result (*listen)(int device, void* handle, void** listener);
-    Result (*connect)(int device, void* handle, void** comm, DeviceHandle**);
-    Result (*accept)(void* listener, void** comm, DeviceHandle**);
-    MemoryFunctions memory;
-    Result (*isend)(void* comm, void* data, int size, int tag, void* memory, void** request);
-    Result (*irecv)(void* comm, int count, void** data, int* sizes, int* tags, void** memories,
-                    void** request);
-    RequestFunctions requests;
+/// The functions that version 10 has added: NCCL can combine several NICs into one virtual device.
+template <class Virtual>
+struct LaterV10 {
+    Result (*make_virtual_device)(int* device, Virtual*); // makeVDevice
 };
-static_assert(sizeof(NetV8) == 19 * sizeof(void*));
-
-/// ncclNet_v10_t. Changes since v8: sizes have the type size_t, NCCL can combine several NICs into
-/// one virtual device (makeVDevice), connect() gets a traffic class for each connection, and some
-/// functions have parameters for NCCL's profiler.
-struct NetV10 {
-    const char* name;
-    Result (*init)(Logger, ProfilerCallback);
-    Result (*devices)(int* count);
-    Result (*get_properties)(int device, PropertiesV10*);
-    Result (*listen)(int device, void* handle, void** listener);
-    Result (*connect)(int device, Config*, void* handle, void** comm, DeviceHandle**);
-    Result (*accept)(void* listener, void** comm, DeviceHandle**);
-    MemoryFunctions memory;
-    Result (*isend)(void* comm, void* data, std::size_t size, int tag, void* memory, void* profiled,
-                    void** request);
-    Result (*irecv)(void* comm, int count, void** data, std::size_t* sizes, int* tags,
-                    void** memories, void** profiled, void** request);
-    RequestFunctions requests;
-    Result (*make_virtual_device)(int* device, VirtualDeviceV10*); // makeVDevice
-};
-static_assert(sizeof(NetV10) == 20 * sizeof(void*));
-
-/// ncclNet_v11_t and ncclNet_v12_t: NCCL calls init() and finalize() once for each NCCL
-/// communicator.
-template <class Properties, class Virtual>
-struct NetWithContext {
-    const char* name;
-    Result (*init)(void** context, std::uint64_t id, Config*, Logger, ProfilerCallback);
-    Result (*devices)(int* count);
-    Result (*get_properties)(int device, Properties*);
-    Result (*listen)(void* context, int device, void* handle, void** listener);
-    Result (*connect)(void* context, int device, void* handle, void** comm, DeviceHandle**);
-    Result (*accept)(void* listener, void** comm, DeviceHandle**);
-    MemoryFunctions memory;
-    Result (*isend)(void* comm, void* data, std::size_t size, int tag, void* memory, void* profiled,
-                    void** request);
-    Result (*irecv)(void* comm, int count, void** data, std::size_t* sizes, int* tags,
-                    void** memories, void** profiled, void** request);
-    RequestFunctions requests;
+/// The functions that versions 10 and 11 have added: NCCL calls init() and finalize() once for each
+/// NCCL communicator.
+template <class Virtual>
+struct LaterV11 {
     Result (*make_virtual_device)(int* device, Virtual*);
     Result (*finalize)(void* context);
     Result (*set_attributes)(void* context, void* attributes); // setNetAttr
 };
+
+/// ncclNet_v8_t to ncclNet_v12_t
+template <class Init, class Properties, class Listen, class Connect, class Functions, class Later>
+struct Net {
+    const char* name;
+    Init* init;
+    Result (*devices)(int* count);
+    Result (*get_properties)(int device, Properties*);
+    Listen* listen;
+    Connect* connect;
+    Functions functions;
+    [[no_unique_address]] Later later;
+};
+
+using Listen = Result(int device, void* handle, void** listener);
+/// ncclNet_v8_t, which the plugin exports as ncclNetPlugin_v8.
+using NetV8 =
+    Net<Result(Logger), PropertiesV8, Listen,
+        Result(int device, void* handle, void** comm, DeviceHandle**), FunctionsV8, Nothing>;
+/// ncclNet_v10_t: connect() gets a traffic class for each connection.
+using NetV10 = Net<Result(Logger, ProfilerCallback), PropertiesV10, Listen,
+                   Result(int device, Config*, void* handle, void** comm, DeviceHandle**),
+                   FunctionsV10, LaterV10<VirtualDeviceV10>>;
+/// ncclNet_v11_t and ncclNet_v12_t: the functions get the NCCL communicator, as a context.
+template <class Properties, class Virtual>
+using NetWithContext =
+    Net<Result(void** context, std::uint64_t id, Config*, Logger, ProfilerCallback), Properties,
+        Result(void* context, int device, void* handle, void** listener),
+        Result(void* context, int device, void* handle, void** comm, DeviceHandle**), FunctionsV10,
+        LaterV11<Virtual>>;
 using NetV11 = NetWithContext<PropertiesV11, VirtualDeviceV10>;
 using NetV12 = NetWithContext<PropertiesV12, VirtualDeviceV12>;
+static_assert(sizeof(NetV8) == 19 * sizeof(void*));
+static_assert(sizeof(NetV10) == 20 * sizeof(void*));
 static_assert(sizeof(NetV11) == 22 * sizeof(void*));
 static_assert(sizeof(NetV12) == 22 * sizeof(void*));
 

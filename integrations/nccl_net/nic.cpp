@@ -8,14 +8,12 @@
 #include <chrono>
 #include <filesystem>
 #include <optional>
-#include <tuple>
 #include <utility>
 
 #include <rdmabuf/context.hpp>
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/resolver.hpp>
 
-#include "communicator.hpp"
 #include "log.hpp"
 #include "nccl_net_abi.hpp"
 
@@ -68,82 +66,13 @@ Resolver cuda_resolver() {
     return cuda;
 }
 
-/// Sets the kinds of memory that can be registered on @p nic. Logs whether GPUDirect RDMA is
-/// enabled, and the reasons.
-void set_pointers(Nic& nic, const Context& context, const Settings& settings) {
-    const Availability import = context.dmabuf_import();
-    const Availability exports =
-        nic.resolver.exporters().empty()
-            ? Availability::no("this library was built without the cuda exporter")
-            : nic.resolver.exporters().front()->availability();
-    const bool peer_memory = peer_memory_module_loaded();
-    // A registration uses the first path that supports the memory. The path "host" is first, so
-    // that host memory that CUDA has pinned is registered without a dma-buf. GPU memory is never
-    // registered by this path.
-    nic.registration.paths =
-        peer_memory ? rdmabuf::PathOrder{RegistrationPath::host, RegistrationPath::dmabuf,
-                                         RegistrationPath::peermem}
-                    : rdmabuf::PathOrder{RegistrationPath::host, RegistrationPath::dmabuf};
-    nic.pointers = abi::pointer_host;
-    if ((import && exports) || peer_memory) {
-        nic.pointers |= abi::pointer_cuda;
+/// Returns the directory in /sys of a PCI function.
+std::string path_of(const rdmabuf::PciFunction& function) {
+    std::string path = "/sys/devices/";
+    for (const std::string& ancestor : function.ancestors) {
+        path += ancestor + "/";
     }
-    // NCCL exports dma-bufs only if this library cannot export them, or if RDMABUF_NCCL_DMABUF is
-    // set. By default, this library exports them, because it selects the mapping for each NIC (PCIe
-    // or data direct).
-    if (import && (!exports || settings.nccl_exports)) {
-        nic.pointers |= abi::pointer_dmabuf;
-    }
-    log::info("init", std::string("GPU Direct RDMA ") +
-                          (nic.pointers == abi::pointer_host ? "disabled" : "enabled") + " on " +
-                          nic.name + ": import of dma-bufs by " + nic.name + ": " +
-                          to_string(import) +
-                          "; export of GPU memory as dma-bufs: " + to_string(exports) +
-                          "; peer memory module (nvidia_peermem): " + (peer_memory ? "yes" : "no"));
-}
-
-/// Sets the PCI address and the PCI path. If the NIC has a data-direct function, adds "_dma" to the
-/// name. See Nic::name and Nic::pci_path.
-void set_pci_path(Nic& nic, const rdmabuf::Topology& topology, bool merge_functions) {
-    std::error_code none;
-    const auto link = std::filesystem::path("/sys/class/infiniband") / nic.name / "device";
-    const std::filesystem::path path = std::filesystem::canonical(link, none);
-    nic.pci_address = path.filename().string();
-    if (const rdmabuf::Nic* const known = topology.find_nic(nic.name);
-        known != nullptr && known->data_direct) {
-        nic.name += "_dma";
-        nic.pci_path = "/sys/devices/";
-        for (const std::string& ancestor : known->data_direct->ancestors) {
-            nic.pci_path += ancestor + "/";
-        }
-        nic.pci_path += to_string(known->data_direct->address);
-        return;
-    }
-    nic.pci_path = card_path(path.string(), merge_functions);
-}
-
-rdmabuf::transport::EndpointOptions options_for(const Context& context, std::uint8_t port,
-                                                const Settings& settings) {
-    rdmabuf::transport::EndpointOptions options;
-    options.port = port;
-    options.depth = Communicator::pool_size * max_receives;
-    // NCCL's LL128 kernels poll for flags that are stored behind the data. They expect that the
-    // data is written before the flags, as NICs do for an RDMA write. A copy by the CPU from a
-    // bounce buffer does not guarantee this. With the limit 0, no data is sent to a bounce buffer.
-    options.eager_limit = 0;
-    options.receive_buffers = receive_buffers;
-    options.send_depth = send_depth;
-    options.send_buffers = 64;
-    options.queue_pairs_per_device = settings.queue_pairs;
-    options.gid_index = settings.gid_index_of(context, port);
-    options.pkey_index = settings.pkey_index;
-    // NCCL polls connect() and accept() without a time limit, and does other work in between, such
-    // as registering memory for hundreds of connections. The limit for the handshake can be long,
-    // because the socket detects the end of the peer process or machine.
-    options.handshake = std::chrono::hours(24);
-    options.ack_timeout = settings.ack_timeout;
-    options.retry_count = settings.retry_count;
-    return options;
+    return path + to_string(function.address);
 }
 
 /// Checks that the tables of the port contain the GID index and the partition key index that the
@@ -164,139 +93,214 @@ bool has_indices(const std::string& device, const ibv_port_attr& port,
            is_in("NCCL_IB_PKEY", options.pkey_index, port.pkey_tbl_len);
 }
 
-/// Returns the properties of a port. If the port cannot be used, logs the reason and returns
-/// std::nullopt.
-std::optional<Nic> describe(const Context& context, std::uint8_t port, const NameList::Entry* entry,
-                            const Resolver& resolver, const Settings& settings,
-                            const std::shared_ptr<const rdmabuf::Topology>& topology) {
-    const std::string name = context.device_name();
-    const ibv_device_attr attributes = context.attributes().native.orig_attr;
-    const ibv_port_attr state = context.port(port);
-    const auto options = options_for(context, port, settings);
-    if (!has_indices(name, state, options)) {
-        return std::nullopt;
-    }
-    if (auto endpoint = rdmabuf::transport::Endpoint::open(context, resolver, options); !endpoint) {
-        log::info("init", "not using " + name + ": " + endpoint.message());
-        return std::nullopt;
-    }
-    const std::uint64_t guid =
-        attributes.sys_image_guid != 0 ? attributes.sys_image_guid : attributes.node_guid;
-    const rdmabuf::Nic* const known = topology->find_nic(name);
-    Nic nic{.name = name,
-            .members = {},
-            .verbs_devices = {name},
-            .pci_path = {},
-            .pci_address = {},
-            .guid = be64toh(guid),
-            .port = port,
-            .speed = static_cast<int>(rdmabuf::link_speed(state)),
-            .infiniband = state.link_layer == IBV_LINK_LAYER_INFINIBAND,
-            .pointers = 0,
-            // With data direct, data and completions reach memory on different PCIe paths, so the
-            // data may become visible after its completion.
-            .force_flush = known != nullptr && known->data_direct,
-            .max_comms = max_connections(attributes, options),
-            .rail = static_cast<std::int16_t>(entry != nullptr ? entry->rail : abi::undefined_id),
-            .plane = static_cast<std::int16_t>(entry != nullptr ? entry->plane : abi::undefined_id),
-            .resolver = resolver,
-            .topology = topology,
-            .registration = {.access = rdmabuf::transport::Endpoint::default_access,
-                             .topology = topology.get()},
-            .options = options};
-    if (settings.relaxed_ordering) {
-        nic.registration.access |= rdmabuf::Access::relaxed_ordering;
-    }
-    set_pci_path(nic, *topology, settings.merge_functions);
-    set_pointers(nic, context, settings);
-    return nic;
-}
+/// Finds the usable devices, and logs why the others are not usable.
+struct Finder {
+    const Settings& settings;
+    Resolver resolver = cuda_resolver();
+    std::shared_ptr<rdmabuf::Topology> topology =
+        std::make_shared<rdmabuf::Topology>(rdmabuf::Topology::read());
+    std::deque<Nic> nics = {};
 
-/// Adds the usable ports of a device to @p nics.
-void describe_ports(const rdmabuf::Device& device, const Resolver& resolver,
-                    const Settings& settings, const std::shared_ptr<rdmabuf::Topology>& topology,
-                    std::vector<Nic>& nics) {
-    const auto unusable = [&device](const std::string& reason) {
-        log::info("init", "not using " + device.name() + ": " + reason);
-    };
-    if (device.native()->transport_type != IBV_TRANSPORT_IB) {
-        return unusable("it has no reliable connections of InfiniBand or RoCE");
-    }
-    const Context context(device);
-    if (settings.data_direct) {
-        static_cast<void>(topology->query_data_direct(context));
-    }
-    const unsigned count = context.attributes().native.orig_attr.phys_port_cnt;
-    bool active = false;
-    for (unsigned i = 1; i <= count; ++i) {
-        const auto port = static_cast<std::uint8_t>(i);
-        const NameList::Entry* entry = nullptr;
-        if (!settings.devices.selects(device.name(), port, entry)) {
-            active = true; // The user has excluded this port, so no message is needed.
-        } else if (context.port(port).state == IBV_PORT_ACTIVE) {
-            active = true;
-            if (auto nic = describe(context, port, entry, resolver, settings, topology)) {
-                nics.push_back(*std::move(nic));
+    /// Adds the usable ports of a device.
+    void add_device(const rdmabuf::Device& device) {
+        const auto unusable = [&device](const std::string& reason) {
+            log::info("init", "not using " + device.name() + ": " + reason);
+        };
+        if (device.native()->transport_type != IBV_TRANSPORT_IB) {
+            return unusable("it has no reliable connections of InfiniBand or RoCE");
+        }
+        const Context context(device);
+        if (settings.data_direct) {
+            static_cast<void>(topology->query_data_direct(context));
+        }
+        const unsigned count = context.attributes().native.orig_attr.phys_port_cnt;
+        bool active = false;
+        for (unsigned i = 1; i <= count; ++i) {
+            const auto port = static_cast<std::uint8_t>(i);
+            const NameList::Entry* entry = nullptr;
+            if (!settings.devices.selects(device.name(), port, entry)) {
+                active = true; // The user has excluded this port, so no message is needed.
+            } else if (context.port(port).state == IBV_PORT_ACTIVE) {
+                active = true;
+                add_port(context, port, entry != nullptr ? *entry : NameList::Entry());
             }
         }
+        if (!active) {
+            unusable("none of its ports is active");
+        }
     }
-    if (!active) {
-        unusable("none of its ports is active");
+
+  private:
+    /// Adds a port, or logs why it cannot be used.
+    /// @param entry  the entry of NCCL_IB_HCA that selects the port
+    void add_port(const Context& context, std::uint8_t port, const NameList::Entry& entry) {
+        const std::string name = context.device_name();
+        const ibv_device_attr attributes = context.attributes().native.orig_attr;
+        const ibv_port_attr state = context.port(port);
+        const auto options = options_for(context, port);
+        if (!has_indices(name, state, options)) {
+            return;
+        }
+        if (auto endpoint = rdmabuf::transport::Endpoint::open(context, resolver, options);
+            !endpoint) {
+            log::info("init", "not using " + name + ": " + endpoint.message());
+            return;
+        }
+        Nic nic{.name = name,
+                .pci_path = {},
+                .verbs_devices = {name},
+                .pci_address = {},
+                .infiniband = state.link_layer == IBV_LINK_LAYER_INFINIBAND,
+                .resolver = resolver,
+                .access = rdmabuf::transport::Endpoint::default_access,
+                .options = options};
+        if (settings.relaxed_ordering) {
+            nic.access |= rdmabuf::Access::relaxed_ordering;
+        }
+        abi::PropertiesV12& properties = nic.properties;
+        properties.device.guid = be64toh(attributes.sys_image_guid != 0 ? attributes.sys_image_guid
+                                                                        : attributes.node_guid);
+        // A registration is valid for all connections of the NCCL communicator on this device, also
+        // after the connection that registered it was closed.
+        properties.device.global_memory = 1;
+        properties.link = {.speed = static_cast<int>(rdmabuf::link_speed(state)),
+                           .port = port,
+                           .latency = 0,
+                           .max_comms = max_connections(attributes, options),
+                           .max_receives = static_cast<int>(max_receives),
+                           .device_type = abi::device_type_host,
+                           .device_version = abi::device_version_none};
+        properties.merged.count = 1;
+        properties.max_message = properties.max_collective = max_message;
+        properties.later = {.max_multi_request = 1,
+                            .rail = static_cast<std::int16_t>(entry.rail),
+                            .plane = static_cast<std::int16_t>(entry.plane)};
+        const rdmabuf::Nic* const known = topology->find_nic(name);
+        if (known != nullptr && known->pci) {
+            nic.pci_address = known->pci->address;
+            nic.pci_path = card_path(*known->pci, settings.merge_functions);
+        }
+        if (known != nullptr && known->data_direct) {
+            nic.name += "_dma";
+            nic.pci_path = path_of(*known->data_direct);
+            // With data direct, data and completions reach memory on different PCIe paths, so the
+            // data may become visible after its completion.
+            properties.force_flush = 1;
+        }
+        set_pointers(nic, context);
+        nics.push_back(std::move(nic));
     }
-}
+
+    [[nodiscard]] rdmabuf::transport::EndpointOptions options_for(const Context& context,
+                                                                  std::uint8_t port) const {
+        rdmabuf::transport::EndpointOptions options;
+        options.port = port;
+        options.depth = max_operations * max_receives;
+        // NCCL's LL128 kernels poll for flags that are stored behind the data. They expect that the
+        // data is written before the flags, as NICs do for an RDMA write. A copy by the CPU from a
+        // bounce buffer does not guarantee this. With the limit 0, no data is sent to a bounce
+        // buffer.
+        options.eager_limit = 0;
+        options.receive_buffers = receive_buffers;
+        options.send_depth = send_depth;
+        options.send_buffers = 64;
+        options.queue_pairs_per_device = settings.queue_pairs;
+        options.gid_index = settings.gid.index_of(context, port);
+        options.pkey_index = settings.pkey_index;
+        // NCCL polls connect() and accept() without a time limit, and does other work in between,
+        // such as registering memory for hundreds of connections. The limit for the handshake can
+        // be long, because the socket detects the end of the peer process or machine.
+        options.handshake = std::chrono::hours(24);
+        options.ack_timeout = settings.ack_timeout;
+        options.retry_count = settings.retry_count;
+        options.cache.topology = topology;
+        return options;
+    }
+
+    /// Sets the kinds of memory that can be registered on @p nic. Logs whether GPUDirect RDMA is
+    /// enabled, and the reasons.
+    void set_pointers(Nic& nic, const Context& context) const {
+        const Availability import = context.dmabuf_import();
+        const Availability exports =
+            nic.resolver.exporters().empty()
+                ? Availability::no("this library was built without the cuda exporter")
+                : nic.resolver.exporters().front()->availability();
+        const bool peer_memory = peer_memory_module_loaded();
+        // A registration uses the first path that supports the memory. The path "host" is first, so
+        // that host memory that CUDA has pinned is registered without a dma-buf. GPU memory is
+        // never registered by this path.
+        nic.options.cache.registration.paths =
+            peer_memory ? rdmabuf::PathOrder{RegistrationPath::host, RegistrationPath::dmabuf,
+                                             RegistrationPath::peermem}
+                        : rdmabuf::PathOrder{RegistrationPath::host, RegistrationPath::dmabuf};
+        int& pointers = nic.properties.device.pointers;
+        pointers = abi::pointer_host;
+        if ((import && exports) || peer_memory) {
+            pointers |= abi::pointer_cuda;
+        }
+        // NCCL exports dma-bufs only if this library cannot export them, or if RDMABUF_NCCL_DMABUF
+        // is set. By default, this library exports them, because it selects the mapping for each
+        // NIC (PCIe or data direct).
+        if (import && (!exports || settings.nccl_exports)) {
+            pointers |= abi::pointer_dmabuf;
+        }
+        log::info("init",
+                  std::string("GPU Direct RDMA ") +
+                      (pointers == abi::pointer_host ? "disabled" : "enabled") + " on " + nic.name +
+                      ": import of dma-bufs by " + nic.name + ": " + to_string(import) +
+                      "; export of GPU memory as dma-bufs: " + to_string(exports) +
+                      "; peer memory module (nvidia_peermem): " + (peer_memory ? "yes" : "no"));
+    }
+};
 
 } // namespace
 
-std::string card_path(std::string path, bool merge_functions) {
-    // The last four characters are the number of the PCI device, a dot and the number of the PCI
-    // function: "00.1".
-    constexpr std::size_t device = 4;
-    if (path.size() > device) {
-        path.back() = '0';
-        if (merge_functions) {
-            path.replace(path.size() - device, 2, "00");
-        }
+std::string card_path(const rdmabuf::PciFunction& function, bool merge_functions) {
+    rdmabuf::PciFunction card = function;
+    card.address.function = 0;
+    if (merge_functions) {
+        card.address.device = 0;
     }
-    return path;
+    return path_of(card);
 }
 
-bool is_pci_before(const std::string& one, const std::string& other) {
-    // Shorter addresses are first, because a PCI domain can have more than four digits.
-    const auto key = [](const std::string& address) {
-        return std::tuple(address.empty(), address.size(), address);
-    };
-    return key(one) < key(other);
+void sort_by_pci_address(std::deque<Nic>& nics) {
+    std::ranges::stable_sort(
+        nics, {}, [](const Nic& nic) { return std::pair(!nic.pci_address, nic.pci_address); });
 }
 
-std::vector<Nic> find_nics(const Settings& settings) {
+std::deque<Nic> find_nics(const Settings& settings) {
     // NCCL's programs fork, for example the data loaders of PyTorch. With Linux 5.12 and newer,
     // this call does nothing, because the kernel copies the pinned pages of a process at fork(2).
     if (const int error = ::ibv_fork_init(); error != 0) {
         log::info("init", "ibv_fork_init: " + rdmabuf::describe_errno(error));
     }
-    const Resolver resolver = cuda_resolver();
-    const auto topology = std::make_shared<rdmabuf::Topology>(rdmabuf::Topology::read());
-    std::vector<Nic> nics;
+    Finder finder{.settings = settings};
     for (const rdmabuf::Device& device : rdmabuf::DeviceList()) {
         try {
-            describe_ports(device, resolver, settings, topology, nics);
+            finder.add_device(device);
         } catch (const rdmabuf::Error& error) {
             log::info("init", "not using " + device.name() + ": " + error.what());
         }
     }
+    std::deque<Nic> nics = std::move(finder.nics);
     if (settings.pci_order) {
-        std::ranges::stable_sort(nics, is_pci_before, &Nic::pci_address);
+        sort_by_pci_address(nics);
     }
     for (auto nic = nics.begin(); nic != nics.end(); ++nic) {
         // NCCL needs port numbers that are unique on a card. The ports of a card can be separate
         // verbs devices, in which each port has the number 1. Therefore add the number of earlier
         // entries of `nics` with the same GUID.
-        nic->port += static_cast<int>(std::count_if(
-            nics.begin(), nic, [&](const Nic& earlier) { return earlier.guid == nic->guid; }));
-        nic->members = {static_cast<int>(nic - nics.begin())};
+        nic->properties.link.port +=
+            static_cast<int>(std::count_if(nics.begin(), nic, [&](const Nic& earlier) {
+                return earlier.properties.device.guid == nic->properties.device.guid;
+            }));
+        const auto index = static_cast<int>(nic - nics.begin());
+        nic->properties.merged.devices = {index};
+        const int mbits = nic->properties.link.speed;
         const std::string speed =
-            nic->speed > 0 ? std::to_string(nic->speed) + " Mbit/s" : "of unknown speed";
-        log::info("init", "[" + std::to_string(nic->members.front()) + "] " + nic->name + " port " +
+            mbits > 0 ? std::to_string(mbits) + " Mbit/s" : "of unknown speed";
+        log::info("init", "[" + std::to_string(index) + "] " + nic->name + " port " +
                               std::to_string(nic->options.port) + ", " + speed + ", " +
                               (nic->pci_path.empty() ? "no PCI device" : nic->pci_path));
     }
@@ -310,7 +314,7 @@ rdmabuf::Result<Nic> merge_nics(const std::deque<Nic>& all, std::span<const int>
     std::optional<Nic> merged;
     for (const int member : members) {
         if (member < 0 || static_cast<std::size_t>(member) >= all.size() ||
-            all[static_cast<std::size_t>(member)].members.size() != 1) {
+            all[static_cast<std::size_t>(member)].properties.merged.count != 1) {
             return refuse("there is no device " + std::to_string(member) + " to merge");
         }
         if (std::ranges::count(members, member) != 1) {
@@ -331,14 +335,20 @@ rdmabuf::Result<Nic> merge_nics(const std::deque<Nic>& all, std::span<const int>
             return refuse(nic.name + " and " + merged->name + " use GIDs of different indices");
         }
         merged->name += "+" + nic.name;
-        merged->members.push_back(member);
         merged->verbs_devices.push_back(nic.verbs_devices.front());
-        merged->speed += nic.speed;
-        merged->pointers &= nic.pointers;
-        merged->force_flush = merged->force_flush || nic.force_flush;
-        merged->max_comms = std::min(merged->max_comms, nic.max_comms);
-        merged->rail = merged->rail == nic.rail ? nic.rail : abi::undefined_id;
-        merged->plane = merged->plane == nic.plane ? nic.plane : abi::undefined_id;
+        abi::PropertiesV12& all_of = merged->properties;
+        const abi::PropertiesV12& one = nic.properties;
+        all_of.device.pointers &= one.device.pointers;
+        all_of.force_flush |= one.force_flush;
+        all_of.link.speed += one.link.speed;
+        all_of.link.max_comms = std::min(all_of.link.max_comms, one.link.max_comms);
+        all_of.merged.devices.at(static_cast<std::size_t>(all_of.merged.count++)) = member;
+        if (all_of.later.rail != one.later.rail) {
+            all_of.later.rail = abi::undefined_id;
+        }
+        if (all_of.later.plane != one.later.plane) {
+            all_of.later.plane = abi::undefined_id;
+        }
     }
     merged->options.queue_pairs_per_device = std::min(
         merged->options.queue_pairs_per_device,

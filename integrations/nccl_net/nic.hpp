@@ -6,17 +6,19 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include <rdmabuf/context.hpp>
 #include <rdmabuf/error.hpp>
-#include <rdmabuf/registration.hpp>
+#include <rdmabuf/region.hpp>
 #include <rdmabuf/resolver.hpp>
 #include <rdmabuf/topology.hpp>
 #include <rdmabuf/transport.hpp>
 
+#include "nccl_net_abi.hpp"
 #include "settings.hpp"
 
 namespace nccl_net {
@@ -24,67 +26,56 @@ namespace nccl_net {
 /// The maximum number of messages in one grouped receive.
 inline constexpr std::size_t max_receives = 8;
 
+/// The maximum number of requests of a connection. NCCL has up to abi::max_requests grouped
+/// receives in flight, and a flush follows each.
+inline constexpr std::size_t max_operations = 2 * abi::max_requests;
+
 /// The maximum length of a message in bytes. test() reports the size of a message as an int, so a
 /// message must be shorter than 2 GiB.
 inline constexpr std::size_t max_message = std::size_t{1} << 30U;
 
-/// The properties of a device as the plugin reports them to NCCL. Such a device is one active port
-/// of a verbs device, or several ports that NCCL has merged. The verbs devices are open only while
-/// a listener, a connection attempt or a communicator uses them.
+/// A device as the plugin reports it to NCCL: one active port of a verbs device, or several ports
+/// that NCCL has merged. The verbs devices are open only while a listener, a connection attempt, a
+/// communicator or registered memory uses them.
 struct Nic {
     /// The name of the verbs device, with "_dma" if its data-direct function is used; the names of
     /// merged devices are joined by "+".
     std::string name;
-    /// The NCCL device indices of the merged devices. Contains only the index of this device if it
-    /// is not merged.
-    std::vector<int> members;
-    /// The names of the verbs devices, in the order of `members`.
-    std::vector<std::string> verbs_devices;
-    /// The directory in /sys of the data-direct function if it is used, otherwise of the PCI
-    /// device; empty for a software device. In the path of the PCI device, the PCI function is
-    /// replaced by 0, so that the ports of a card have the same path. The PCI device number is
-    /// replaced by 0, too, because virtual functions have numbers of their own; NCCL_IB_MERGE_VFS=0
-    /// keeps the number.
+    /// The directory in /sys of the data-direct function if it is used, otherwise card_path();
+    /// empty for a device that is not a PCI function.
     std::string pci_path;
-    /// The PCI address of the device, such as "0000:3b:00.1"; empty if there is no such address.
-    std::string pci_address;
-    /// The GUID, which all ports of one card share.
-    std::uint64_t guid;
-    /// The port number for NCCL, which is unique among all ports of the card.
-    int port;
-    /// The speed in Mbit/s; 0 if the device reports no known rate.
-    int speed;
+    /// Without the pointers to `name` and `pci_path`, which a move of this object would change.
+    /// `merged` has the NCCL device indices of the merged devices, or only the index of this
+    /// device. The GUID is that of the card, and the port number is unique among all ports of the
+    /// card. The rail and the plane are those in NCCL_IB_HCA; abi::undefined_id if there is none,
+    /// or if those of merged devices differ.
+    abi::PropertiesV12 properties{};
+    /// The names of the verbs devices, in the order of `properties.merged`.
+    std::vector<std::string> verbs_devices;
+    std::optional<rdmabuf::PciAddress> pci_address;
     /// True if the port is an InfiniBand port; false for RoCE.
     bool infiniband;
-    /// The kinds of memory that can be registered: a set of the bits abi::pointer_*.
-    int pointers;
-    /// True if NCCL has to flush received data also on GPUs on which NCCL normally omits the flush.
-    bool force_flush;
-    int max_comms;
-    /// The rail and the plane in NCCL_IB_HCA; abi::undefined_id if there is none, or if the rails
-    /// or planes of merged devices differ.
-    std::int16_t rail;
-    std::int16_t plane;
 
     /// Finds and exports GPU memory.
     rdmabuf::Resolver resolver;
-    std::shared_ptr<const rdmabuf::Topology> topology;
-    /// The options of memory registrations, with a pointer to `topology`.
-    rdmabuf::RegistrationOptions registration;
+    /// The access of registered memory.
+    rdmabuf::Access access;
     rdmabuf::transport::EndpointOptions options;
 };
 
-/// Returns the path that the ports and virtual functions of a card share; see Nic::pci_path.
-/// @param path             the directory in /sys of a PCI device; may be empty
-/// @param merge_functions  false: virtual functions have paths of their own
-[[nodiscard]] std::string card_path(std::string path, bool merge_functions);
-/// Orders PCI addresses as NCCL does, so that devices with the same index are on the same rail on
-/// all nodes. Empty addresses are last.
-[[nodiscard]] bool is_pci_before(const std::string& one, const std::string& other);
+/// Returns the directory in /sys of @p function, with the PCI function 0, so that the ports of a
+/// card have the same path. The PCI device number is replaced by 0, too, because virtual functions
+/// have numbers of their own.
+/// @param merge_functions  false: keeps the PCI device number (NCCL_IB_MERGE_VFS=0)
+[[nodiscard]] std::string card_path(const rdmabuf::PciFunction& function, bool merge_functions);
+
+/// Sorts devices as NCCL does, so that devices with the same index are on the same rail on all
+/// nodes. Devices without an address are last.
+void sort_by_pci_address(std::deque<Nic>& nics);
 
 /// Returns the usable devices of this machine, and logs why the other devices are not usable.
 /// @throws rdmabuf::Error for the same reasons as DeviceList
-[[nodiscard]] std::vector<Nic> find_nics(const Settings& settings);
+[[nodiscard]] std::deque<Nic> find_nics(const Settings& settings);
 
 /// Merges several devices into one device, which stripes long messages over all of them.
 /// @param all      all devices

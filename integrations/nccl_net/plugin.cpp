@@ -2,276 +2,355 @@
 #include "plugin.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
+#include <deque>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
+#include <vector>
 
+#include <rdmabuf/transport.hpp>
+
+#include "communicator.hpp"
 #include "log.hpp"
+#include "settings.hpp"
 
 namespace nccl_net {
+namespace {
 
 using rdmabuf::transport::Channel;
+using rdmabuf::transport::Connector;
 using rdmabuf::transport::Handle;
 
-Plugin& Plugin::instance() {
-    static auto* const plugin = new Plugin;
-    return *plugin;
+/// A listener or a connector of an endpoint. The destructor takes the lock of the endpoint.
+template <class Object>
+struct EndpointObject {
+    const Nic& nic;
+    std::shared_ptr<SharedEndpoint> endpoint;
+    Object object;
+
+    EndpointObject(const Nic& by, std::shared_ptr<SharedEndpoint> through, Object created) noexcept
+        : nic(by), endpoint(std::move(through)), object(std::move(created)) {}
+    EndpointObject(const EndpointObject&) = delete;
+    EndpointObject& operator=(const EndpointObject&) = delete;
+    ~EndpointObject() {
+        const std::lock_guard lock(endpoint->mutex);
+        static_cast<void>(Object(std::move(object)));
+    }
+
+    /// Advances the connection attempt or the listener by @p step, with the lock of its endpoint.
+    /// @param comm  set to a new communicator if this has made a channel
+    /// @return the result for NCCL
+    /// @throws std::bad_alloc
+    [[nodiscard]] abi::Result advance(const char* function,
+                                      std::error_code (Object::*step)(std::optional<Channel>&),
+                                      void*& comm) {
+        const std::lock_guard lock(endpoint->mutex);
+        std::optional<Channel> channel; // If an exception is thrown, destroyed before the unlock.
+        const std::error_code error = (object.*step)(channel);
+        if (channel) {
+            comm = make_communicator(nic, endpoint, *std::move(channel));
+        }
+        return channel || error.value() == EAGAIN
+                   ? abi::Result::success
+                   : log::failed(function, nic.name, object.error_info());
+    }
+};
+
+/// A listenComm of NCCL.
+using Listener = EndpointObject<rdmabuf::transport::Listener>;
+/// A connection attempt that is not finished.
+using Connection = EndpointObject<Connector>;
+
+/// The contents of an NCCL handle: the handle of the transport's listener, and the ID of the
+/// connection attempt in the connecting process. The ID is 0 before the first connect().
+struct WireHandle {
+    std::array<std::byte, Handle::wire_size> listener;
+    std::uint64_t connection;
+};
+static_assert(sizeof(WireHandle) <= abi::handle_size);
+
+/// An endpoint that is in use. `mutex` is held while the endpoint is opened, which can take long.
+/// Plugin::mutex is not held meanwhile.
+struct KnownEndpoint {
+    std::mutex mutex;
+    std::weak_ptr<SharedEndpoint> endpoint;
+};
+
+/// An NCCL communicator.
+struct Context {
+    int traffic_class = abi::undefined_traffic_class;
+    /// True after finalize(). The object is then kept until all communicators have ended: after a
+    /// communicator has ended, NCCL 2.28.3 still uses its context for the communicators that were
+    /// split from it (ncclConfig_t::splitShare).
+    bool ended = false;
+    /// The endpoint for each device and traffic class.
+    std::map<std::pair<const Nic*, int>, KnownEndpoint> endpoints;
+    std::map<const void*, std::unique_ptr<Listener>> listeners;
+    std::map<std::uint64_t, std::unique_ptr<Connection>> connections;
+};
+
+struct Plugin {
+    std::mutex mutex;
+    std::optional<Settings> settings;
+    /// A deque, because other objects have pointers to its elements: the elements do not move when
+    /// merged devices are added.
+    std::deque<Nic> nics;
+    std::size_t physical_nics = 0;
+    /// The result of devices().
+    std::size_t counted_nics = 0;
+    /// For the versions of the function table without contexts.
+    Context default_context;
+    std::list<Context> contexts;
+    std::uint64_t last_connection = 0;
+
+    [[nodiscard]] bool is_unused() const {
+        return contexts.empty() && default_context.listeners.empty() && are_communicators_closed();
+    }
+};
+
+Plugin& plugin() {
+    static auto* const instance = new Plugin;
+    return *instance;
 }
 
-void Plugin::unload() noexcept {
-    Plugin& plugin = instance();
+/// Destroys the plugin when the library is unloaded. Does not destroy it at exit(3) while another
+/// thread is still in one of its functions and holds the lock, or while NCCL has listeners,
+/// communicators or connection attempts that are not closed. The plugin then exists until the
+/// process ends.
+[[gnu::destructor]] void unload() {
     {
-        // Do not destroy the plugin at exit(3) while another thread is still in one of its
-        // functions and holds the lock, or while a connection exists. The plugin then exists until
-        // the process ends.
-        const std::unique_lock lock(plugin.mutex_, std::try_to_lock);
-        if (!lock || plugin.open_ != 0 || !plugin.contexts_.empty() || !plugin.listeners_.empty() ||
-            !plugin.connections_.empty()) {
+        const std::unique_lock lock(plugin().mutex, std::try_to_lock);
+        if (!lock || !plugin().is_unused() || !plugin().default_context.connections.empty()) {
             return;
         }
     }
-    delete &plugin;
+    delete &plugin();
 }
 
-abi::Result Plugin::start(abi::Logger logger, int traffic_class, void** context) {
-    log::set_logger(logger);
-    const std::lock_guard lock(mutex_);
-    if (physical_nics_ == 0) {
-        settings_ = Settings::read();
-        if (settings_.disabled) {
-            log::info("init", "NCCL_IB_DISABLE=1: no device is used");
-            return abi::Result::internal_error;
-        }
-        if (!settings_.listen) {
-            log::warn("init", "no interface matches NCCL_SOCKET_IFNAME and NCCL_SOCKET_FAMILY");
-            return abi::Result::internal_error;
-        }
-        std::vector<Nic> found = find_nics(settings_);
-        nics_.assign(std::move_iterator(found.begin()), std::move_iterator(found.end()));
-        physical_nics_ = nics_.size();
-    }
-    if (physical_nics_ == 0) {
-        log::info("init", "there is no RDMA device to use");
-        return abi::Result::system_error;
-    }
-    // If nothing uses the plugin, NCCL may have closed this library and opened it again. This
-    // object still exists if something else has kept the library loaded. NCCL then creates its
-    // merged devices again, so device_count() must not count the existing ones.
-    if (contexts_.empty() && listeners_.empty() && open_ == 0) {
-        counted_nics_ = physical_nics_;
-        connections_.clear();
-        endpoints_.clear();
-    }
-    if (context != nullptr) {
-        contexts_.push_back(std::make_unique<Context>(Context{.traffic_class = traffic_class}));
-        *context = contexts_.back().get();
-    }
-    return abi::Result::success;
+Context& context_of(void* context) noexcept {
+    return context != nullptr ? *static_cast<Context*>(context) : plugin().default_context;
 }
 
-void Plugin::stop(void* context) noexcept {
-    const std::lock_guard lock(mutex_);
-    std::erase_if(endpoints_,
-                  [&](const auto& entry) { return std::get<0>(entry.first) == context; });
-    for (const auto& known : contexts_) {
-        known->ended = known->ended || known.get() == context;
-    }
-    if (!std::ranges::all_of(contexts_, [](const auto& known) { return known->ended; })) {
-        return;
-    }
-    const auto has_ended = [](const auto& entry) { return entry.second->context.ended; };
-    std::erase_if(listeners_, has_ended);
-    std::erase_if(connections_, has_ended);
-    std::erase_if(endpoints_, [](const auto& entry) { return std::get<0>(entry.first)->ended; });
-    contexts_.clear();
-}
-
-int Plugin::device_count() {
-    const std::lock_guard lock(mutex_);
-    return static_cast<int>(counted_nics_);
-}
-
-Nic* Plugin::nic(int device) {
-    const std::lock_guard lock(mutex_);
-    const auto i = static_cast<std::size_t>(device);
-    if (device < 0 || i >= nics_.size()) {
-        log::warn("device", "there is no device " + std::to_string(device) +
-                                "; the number of devices is " + std::to_string(nics_.size()));
-        return nullptr;
-    }
-    return &nics_[i];
-}
-
-abi::Result Plugin::merge(std::span<const int> members, int& device) {
-    const std::lock_guard lock(mutex_);
-    if (!settings_.merge_devices) {
-        log::info("makeVDevice", "devices are not merged: NCCL_IB_MERGE_NICS=0");
-        return abi::Result::invalid_usage;
-    }
-    auto merged = merge_nics(nics_, members);
-    if (!merged) {
-        log::info("makeVDevice", "devices are not merged: " + merged.reason());
-        return abi::Result::invalid_usage;
-    }
-    const auto known =
-        std::find_if(nics_.begin() + static_cast<std::ptrdiff_t>(physical_nics_), nics_.end(),
-                     [&](const Nic& nic) { return nic.members == merged->members; });
-    const auto index = static_cast<std::size_t>(known - nics_.begin());
-    device = static_cast<int>(index);
-    if (known == nics_.end()) {
-        log::info("makeVDevice", "[" + std::to_string(device) + "] " + merged->name + ", " +
-                                     std::to_string(merged->speed) + " Mbit/s");
-        nics_.push_back(*std::move(merged));
-    }
-    counted_nics_ = std::max(counted_nics_, index + 1);
-    return abi::Result::success;
-}
-
-std::shared_ptr<SharedEndpoint> Plugin::open(const Context* context, const Nic& nic,
-                                             int traffic_class, const char* function) {
-    std::shared_ptr<KnownEndpoint> known;
-    {
-        const std::lock_guard lock(mutex_);
-        std::shared_ptr<KnownEndpoint>& entry = endpoints_[{context, &nic, traffic_class}];
-        if (entry == nullptr) {
-            entry = std::make_shared<KnownEndpoint>();
-        }
-        known = entry;
-    }
-    const std::lock_guard opening(known->mutex);
-    if (auto endpoint = known->endpoint.lock()) {
-        return endpoint;
-    }
-    auto opened = rdmabuf::attempt([&] { return open_nic(nic, settings_, traffic_class); });
-    if (!opened) {
-        log::failed(function, nic.name, opened.error_info());
-        return nullptr;
-    }
-    known->endpoint = *opened;
-    return *std::move(opened);
-}
-
-abi::Result Plugin::listen(void* context, int device, void* handle, void*& listener) {
-    const Context& used = context_of(context);
-    const Nic* const chosen = nic(device);
-    if (chosen == nullptr) {
-        return abi::Result::internal_error;
-    }
-    auto endpoint = open(&used, *chosen, used.traffic_class, "listen");
-    if (endpoint == nullptr) {
-        return abi::Result::system_error;
-    }
-    std::unique_lock lock(endpoint->mutex);
-    auto created = endpoint->endpoint.listen(*settings_.listen);
-    if (!created) {
-        return log::failed("listen", chosen->name, created.error_info());
-    }
-    WireHandle wire{};
-    std::memcpy(wire.listener.data(), created->handle().bytes().data(), wire.listener.size());
-    std::memcpy(handle, &wire, sizeof wire);
-    auto made = std::make_unique<Listener>(used, *chosen, endpoint, *std::move(created));
+/// Creates a listener or a connector by a call of @p call with the endpoint of a device. Opens the
+/// endpoint, unless it is in use already.
+/// @param made  set to the object; unchanged after an error, which is logged
+template <class Object, class Call>
+abi::Result create(const char* function, Context& context, const Nic& nic, int traffic_class,
+                   std::unique_ptr<EndpointObject<Object>>& made, const Call& call) {
+    std::unique_lock lock(plugin().mutex);
+    KnownEndpoint& known = context.endpoints[{&nic, traffic_class}];
     lock.unlock();
-    listener = made.get();
-    const std::lock_guard adding(mutex_);
-    listeners_.emplace(made.get(), std::move(made));
-    return abi::Result::success;
-}
-
-abi::Result Plugin::start_connection(const Context& context, const Nic& nic, int traffic_class,
-                                     WireHandle& handle, Connection*& connection) {
-    const auto decoded = Handle::decode(handle.listener);
-    if (!decoded) {
-        log::warn("connect", nic.name + ": " + decoded.reason());
-        return abi::Result::system_error;
-    }
-    auto endpoint = open(&context, nic, traffic_class, "connect");
+    std::unique_lock opening(known.mutex);
+    std::shared_ptr<SharedEndpoint> endpoint = known.endpoint.lock();
     if (endpoint == nullptr) {
-        return abi::Result::system_error;
+        auto opened =
+            rdmabuf::attempt([&] { return open_nic(nic, *plugin().settings, traffic_class); });
+        if (!opened) {
+            log::failed(function, nic.name, opened.error_info());
+            return abi::Result::system_error;
+        }
+        known.endpoint = endpoint = *std::move(opened);
     }
-    std::unique_lock endpoint_lock(endpoint->mutex);
-    auto started = endpoint->endpoint.start_connect(*decoded);
-    if (!started) {
-        return log::failed("connect", nic.name, started.error_info());
+    opening.unlock();
+    const std::lock_guard using_endpoint(endpoint->mutex);
+    rdmabuf::Result<Object> created = call(endpoint->endpoint);
+    if (!created) {
+        return log::failed(function, nic.name, created.error_info());
     }
-    auto made = std::make_unique<Connection>(context, nic, endpoint, *std::move(started));
-    endpoint_lock.unlock();
-    const std::lock_guard lock(mutex_);
-    handle.connection = ++last_connection_;
-    connection = connections_.emplace(handle.connection, std::move(made)).first->second.get();
+    made = std::make_unique<EndpointObject<Object>>(nic, endpoint, *std::move(created));
     return abi::Result::success;
 }
 
-template <class Object>
-std::error_code Plugin::finish(EndpointObject<Object>& attempt,
-                               std::error_code (Object::*advance)(std::optional<Channel>&),
-                               void*& comm) {
-    const std::lock_guard lock(attempt.endpoint->mutex);
-    std::optional<Channel> channel; // If an exception is thrown, destroyed before the unlock.
-    const std::error_code error = (attempt.object.*advance)(channel);
-    if (channel) {
-        comm = new Communicator(attempt.nic, attempt.endpoint, *std::move(channel));
-        ++open_;
-    }
-    return error;
-}
+} // namespace
 
-abi::Result Plugin::connect(void* context, int device, const abi::Config* config, void* handle,
-                            void*& comm) {
-    comm = nullptr;
-    WireHandle wire{};
-    std::memcpy(&wire, handle, sizeof wire);
-    Connection* connection = nullptr;
-    {
-        const std::lock_guard lock(mutex_);
-        const auto known = connections_.find(wire.connection);
-        connection = known != connections_.end() ? known->second.get() : nullptr;
-    }
-    if (connection == nullptr) {
-        const Context& used = context_of(context);
-        const Nic* const chosen = nic(device);
-        const abi::Result started =
-            chosen == nullptr
-                ? abi::Result::system_error
-                : start_connection(used, *chosen,
-                                   config != nullptr ? config->traffic_class : used.traffic_class,
-                                   wire, connection);
-        if (started != abi::Result::success) {
-            return started;
+abi::Result init(abi::Logger logger, int traffic_class, void** context) noexcept {
+    return guarded("init", [&] {
+        log::logger = logger;
+        Plugin& all = plugin();
+        const std::lock_guard lock(all.mutex);
+        if (all.nics.empty()) {
+            const Settings& settings = all.settings.emplace();
+            if (settings.disabled) {
+                log::info("init", "NCCL_IB_DISABLE=1: no device is used");
+                return abi::Result::internal_error;
+            }
+            if (!settings.listen) {
+                log::warn("init", "no interface matches NCCL_SOCKET_IFNAME and NCCL_SOCKET_FAMILY");
+                return abi::Result::internal_error;
+            }
+            all.nics = find_nics(settings);
+            all.physical_nics = all.nics.size();
         }
-        std::memcpy(handle, &wire, sizeof wire);
-    }
-    const std::error_code error =
-        finish(*connection, &rdmabuf::transport::Connector::try_connect, comm);
-    if (error.value() == EAGAIN) {
+        if (all.nics.empty()) {
+            log::info("init", "there is no RDMA device to use");
+            return abi::Result::system_error;
+        }
+        // If nothing uses the plugin, NCCL may have closed this library and opened it again. This
+        // object still exists if something else has kept the library loaded. NCCL then creates its
+        // merged devices again, so devices() must not count the existing ones.
+        if (all.is_unused()) {
+            all.counted_nics = all.physical_nics;
+            all.default_context.connections.clear();
+        }
+        if (context != nullptr) {
+            Context& created = all.contexts.emplace_back();
+            created.traffic_class = traffic_class;
+            *context = &created;
+        }
         return abi::Result::success;
+    });
+}
+
+abi::Result finalize(void* context) noexcept {
+    const std::lock_guard lock(plugin().mutex);
+    context_of(context).ended = true;
+    if (std::ranges::all_of(plugin().contexts, &Context::ended)) {
+        plugin().contexts.clear();
     }
-    const abi::Result result = comm != nullptr ? abi::Result::success
-                                               : log::failed("connect", connection->nic.name,
-                                                             connection->object.error_info());
-    const std::lock_guard erasing(mutex_);
-    connections_.erase(wire.connection);
-    return result;
+    return abi::Result::success;
 }
 
-abi::Result Plugin::accept(Listener& listener, void*& comm) {
-    comm = nullptr;
-    const std::error_code error = finish(listener, &rdmabuf::transport::Listener::try_accept, comm);
-    return comm != nullptr || error.value() == EAGAIN
-               ? abi::Result::success
-               : log::failed("accept", listener.nic.name, listener.object.error_info());
+abi::Result devices(int* count) noexcept {
+    const std::lock_guard lock(plugin().mutex);
+    *count = static_cast<int>(plugin().counted_nics);
+    return abi::Result::success;
 }
 
-void Plugin::close(const Listener* listener) noexcept {
-    std::unique_lock lock(mutex_);
-    const auto closed = listeners_.extract(listener); // Empty if stop() has closed the listener.
+Nic* find_nic(int device) {
+    std::deque<Nic>& nics = plugin().nics;
+    const std::lock_guard lock(plugin().mutex);
+    const auto i = static_cast<std::size_t>(device);
+    if (device < 0 || i >= nics.size()) {
+        log::warn("device", "there is no device " + std::to_string(device) +
+                                "; the number of devices is " + std::to_string(nics.size()));
+        return nullptr;
+    }
+    return &nics[i];
+}
+
+abi::Result merge(std::span<const int> members, int& device) {
+    Plugin& all = plugin();
+    const std::lock_guard lock(all.mutex);
+    const auto refuse = [](const std::string& reason) {
+        log::info("makeVDevice", "devices are not merged: " + reason);
+        return abi::Result::invalid_usage;
+    };
+    if (!all.settings->merge_devices) {
+        return refuse("NCCL_IB_MERGE_NICS=0");
+    }
+    auto merged = merge_nics(all.nics, members);
+    if (!merged) {
+        return refuse(merged.reason());
+    }
+    const auto known = std::find_if(
+        all.nics.begin() + static_cast<std::ptrdiff_t>(all.physical_nics), all.nics.end(),
+        [&](const Nic& nic) { return nic.properties.merged == merged->properties.merged; });
+    const auto index = static_cast<std::size_t>(known - all.nics.begin());
+    device = static_cast<int>(index);
+    if (known == all.nics.end()) {
+        log::info("makeVDevice", "[" + std::to_string(device) + "] " + merged->name + ", " +
+                                     std::to_string(merged->properties.link.speed) + " Mbit/s");
+        all.nics.push_back(*std::move(merged));
+    }
+    all.counted_nics = std::max(all.counted_nics, index + 1);
+    return abi::Result::success;
+}
+
+abi::Result listen(void* context, int device, void* handle, void** listener) noexcept {
+    return guarded("listen", [&] {
+        Context& used = context_of(context);
+        const Nic* const nic = find_nic(device);
+        if (nic == nullptr) {
+            return abi::Result::internal_error;
+        }
+        std::unique_ptr<Listener> made;
+        const abi::Result result = create(
+            "listen", used, *nic, used.traffic_class, made,
+            [](const auto& endpoint) { return endpoint.listen(*plugin().settings->listen); });
+        if (made == nullptr) {
+            return result;
+        }
+        WireHandle wire{};
+        std::ranges::copy(made->object.handle().bytes(), wire.listener.begin());
+        std::memcpy(handle, &wire, sizeof wire);
+        *listener = made.get();
+        const std::lock_guard lock(plugin().mutex);
+        used.listeners.emplace(made.get(), std::move(made));
+        return abi::Result::success;
+    });
+}
+
+abi::Result connect(void* context, int device, const abi::Config* config, void* handle,
+                    void** comm) noexcept {
+    *comm = nullptr;
+    return guarded("connect", [&] {
+        Context& used = context_of(context);
+        WireHandle wire{};
+        std::memcpy(&wire, handle, sizeof wire);
+        Connection* attempt = nullptr;
+        {
+            const std::lock_guard lock(plugin().mutex);
+            const auto known = used.connections.find(wire.connection);
+            attempt = known != used.connections.end() ? known->second.get() : nullptr;
+        }
+        if (attempt == nullptr) {
+            const Nic* const nic = find_nic(device);
+            if (nic == nullptr) {
+                return abi::Result::system_error;
+            }
+            std::unique_ptr<Connection> made;
+            const abi::Result result =
+                create("connect", used, *nic,
+                       config != nullptr ? config->traffic_class : used.traffic_class, made,
+                       [&](const auto& endpoint) {
+                           const auto peer = Handle::decode(wire.listener);
+                           return peer ? endpoint.start_connect(*peer)
+                                       : rdmabuf::Result<Connector>(peer.error_info());
+                       });
+            if (made == nullptr) {
+                return result;
+            }
+            attempt = made.get();
+            const std::lock_guard lock(plugin().mutex);
+            wire.connection = ++plugin().last_connection;
+            used.connections.emplace(wire.connection, std::move(made));
+            std::memcpy(handle, &wire, sizeof wire);
+        }
+        const abi::Result result = attempt->advance("connect", &Connector::try_connect, *comm);
+        if (*comm != nullptr || result != abi::Result::success) {
+            const std::lock_guard lock(plugin().mutex);
+            used.connections.erase(wire.connection);
+        }
+        return result;
+    });
+}
+
+abi::Result accept(void* listener, void** comm, abi::DeviceHandle** /*offload*/) noexcept {
+    *comm = nullptr;
+    return guarded("accept", [&] {
+        return static_cast<Listener*>(listener)->advance(
+            "accept", &rdmabuf::transport::Listener::try_accept, *comm);
+    });
+}
+
+abi::Result close_listen(void* listener) noexcept {
+    std::unique_lock lock(plugin().mutex);
+    // Empty if finalize() has closed the listener.
+    auto closed = plugin().default_context.listeners.extract(listener);
+    for (auto context = plugin().contexts.begin(); !closed && context != plugin().contexts.end();
+         ++context) {
+        closed = context->listeners.extract(listener);
+    }
     lock.unlock(); // The destructor may close the endpoint, which can take long.
-}
-
-void Plugin::close(Communicator* comm) noexcept {
-    delete comm;
-    --open_;
+    return abi::Result::success;
 }
 
 } // namespace nccl_net

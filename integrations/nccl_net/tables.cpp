@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The function tables that NCCL looks up by name, and the functions in the tables. The suffix of a
-// function is the first version that uses it.
+// The function tables that NCCL looks up by name.
 #include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string>
 
+#include <rdmabuf/transport/options.hpp>
+
 #include "communicator.hpp"
 #include "log.hpp"
-#include "memory.hpp"
 #include "nccl_net_abi.hpp"
 #include "plugin.hpp"
 
@@ -23,74 +22,34 @@ using abi::Result;
 
 constexpr const char* plugin_name = "rdmabuf";
 
-Communicator& communicator(void* comm) {
-    return *static_cast<Communicator*>(comm);
-}
-
-Result init_v8(abi::Logger logger) {
-    return guarded("init", [&] {
-        return Plugin::instance().start(logger, abi::undefined_traffic_class, nullptr);
-    });
-}
-Result init_v10(abi::Logger logger, abi::ProfilerCallback /*profiler*/) {
-    return init_v8(logger);
-}
-Result init_v11(void** context, std::uint64_t /*id*/, abi::Config* config, abi::Logger logger,
-                abi::ProfilerCallback /*profiler*/) {
-    return guarded("init", [&] {
-        return Plugin::instance().start(
-            logger, config != nullptr ? config->traffic_class : abi::undefined_traffic_class,
-            context);
-    });
-}
-Result finalize(void* context) {
-    Plugin::instance().stop(context);
-    return Result::success;
-}
-
-Result devices(int* count) {
-    *count = Plugin::instance().device_count();
-    return Result::success;
-}
-
 template <class Properties>
 Result get_properties(int device, Properties* properties) {
     return guarded("getProperties", [&] {
-        Nic* const nic = Plugin::instance().nic(device);
+        Nic* const nic = find_nic(device);
         if (nic == nullptr) {
             return Result::internal_error;
         }
+        const abi::PropertiesV12& all = nic->properties;
         *properties = {};
-        properties->name = nic->name.data();
-        properties->pci_path = nic->pci_path.empty() ? nullptr : nic->pci_path.data();
-        properties->guid = nic->guid;
-        properties->pointers = nic->pointers;
-        // A registration is valid for all connections of the NCCL communicator on this device, also
-        // after the connection that registered it was closed.
-        properties->global_memory = 1;
-        properties->speed = nic->speed;
-        properties->port = nic->port;
-        properties->max_comms = nic->max_comms;
-        properties->max_receives = static_cast<int>(max_receives);
-        properties->device_type = abi::device_type_host;
-        properties->device_version = abi::device_version_none;
+        properties->device = all.device;
+        properties->device.name = nic->name.data();
+        properties->device.pci_path = nic->pci_path.empty() ? nullptr : nic->pci_path.data();
+        properties->link = all.link;
         if constexpr (requires { properties->merged; }) {
-            properties->force_flush = nic->force_flush ? 1 : 0;
-            if (nic->members.size() > properties->merged.devices.size()) {
+            const auto count = static_cast<std::size_t>(all.merged.count);
+            if (count > properties->merged.max) {
                 // The device was merged through the table of a newer version, which permits more
                 // members than this version.
                 return Result::invalid_usage;
             }
-            properties->merged.count = static_cast<int>(nic->members.size());
-            std::copy(nic->members.begin(), nic->members.end(), properties->merged.devices.begin());
-            properties->max_message = properties->max_collective = max_message;
+            properties->merged.count = all.merged.count;
+            std::copy_n(all.merged.devices.begin(), count, properties->merged.devices.begin());
+            properties->force_flush = all.force_flush;
+            properties->max_message = all.max_message;
+            properties->max_collective = all.max_collective;
         }
-        if constexpr (requires { properties->max_multi_request; }) {
-            properties->max_multi_request = 1;
-        }
-        if constexpr (requires { properties->rail; }) {
-            properties->rail = nic->rail;
-            properties->plane = nic->plane;
+        if constexpr (requires { properties->later.rail; }) {
+            properties->later = all.later;
         }
         return Result::success;
     });
@@ -105,167 +64,84 @@ Result make_virtual_device(int* device, Virtual* wanted) {
                                          std::to_string(Virtual::max) + " devices");
             return Result::invalid_usage;
         }
-        return Plugin::instance().merge(
+        return merge(
             std::span<const int>(wanted->devices).first(static_cast<std::size_t>(wanted->count)),
             *device);
     });
 }
 
-Result listen_v11(void* context, int device, void* handle, void** listener) {
-    return guarded("listen",
-                   [&] { return Plugin::instance().listen(context, device, handle, *listener); });
-}
-Result listen_v8(int device, void* handle, void** listener) {
-    return listen_v11(nullptr, device, handle, listener);
-}
-
-Result connect(void* context, int device, const abi::Config* config, void* handle, void** comm) {
-    return guarded("connect", [&] {
-        return Plugin::instance().connect(context, device, config, handle, *comm);
-    });
-}
-Result connect_v8(int device, void* handle, void** comm, abi::DeviceHandle** /*offload*/) {
-    return connect(nullptr, device, nullptr, handle, comm);
-}
-Result connect_v10(int device, abi::Config* config, void* handle, void** comm,
-                   abi::DeviceHandle** /*offload*/) {
-    return connect(nullptr, device, config, handle, comm);
-}
-Result connect_v11(void* context, int device, void* handle, void** comm,
-                   abi::DeviceHandle** /*offload*/) {
-    return connect(context, device, nullptr, handle, comm);
-}
-Result accept(void* listener, void** comm, abi::DeviceHandle** /*offload*/) {
-    return guarded("accept", [&] {
-        return Plugin::instance().accept(*static_cast<Listener*>(listener), *comm);
-    });
-}
-
-/// Creates an mhandle for NCCL. @param call  registers the memory
-template <class Register>
-Result registered(const char* function, void* comm, void** memory, const Register& call) {
-    *memory = nullptr;
-    return guarded(function, [&] {
-        const auto made = std::make_shared<RegisteredMemory>(communicator(comm).endpoint());
-        const Result result = call(*made, communicator(comm).nic());
-        if (result == Result::success) {
-            *memory = new MemoryHandle(made);
-        }
-        return result;
-    });
-}
-/// The parameter `kind` is ignored, because NCCL passes pinned host memory as GPU memory, too. The
-/// library detects the type of the memory itself.
-Result regmr(void* comm, void* data, std::size_t size, int /*kind*/, void** memory) {
-    return registered("regMr", comm, memory, [&](RegisteredMemory& made, const Nic& nic) {
-        return made.register_address(nic, data, size);
-    });
-}
-Result regmr_dmabuf(void* comm, void* data, std::size_t size, int /*kind*/, std::uint64_t offset,
-                    int fd, void** memory) {
-    return registered("regMrDmaBuf", comm, memory, [&](RegisteredMemory& made, const Nic& nic) {
-        return made.register_dmabuf(nic, data, size, offset, fd);
-    });
-}
-Result deregister_memory(void* /*comm*/, void* memory) {
-    delete static_cast<MemoryHandle*>(memory);
-    return Result::success;
-}
-
-Result isend_v10(void* comm, void* data, std::size_t size, int tag, void* memory,
-                 void* /*profiled*/, void** request) {
-    *request = nullptr;
-    return communicator(comm).send(*static_cast<const MemoryHandle*>(memory), data, size, tag,
-                                   *request);
-}
-Result isend_v8(void* comm, void* data, int size, int tag, void* memory, void** request) {
-    return isend_v10(comm, data, static_cast<std::size_t>(size), tag, memory, nullptr, request);
+template <class Size, class... Profiled>
+Result send(void* comm, void* data, Size size, int tag, void* memory, Profiled... /*profiled*/,
+            void** request) {
+    return isend(comm, data, static_cast<std::size_t>(size), tag, memory, request);
 }
 
 /// NCCL can call irecv() with abi::optional_receive_completion in *request. This value means that
 /// NCCL's kernels detect the received data themselves. The plugin ignores it and completes the
 /// receive only after the data has arrived, because the receive needs a request until then.
-Result irecv_v10(void* comm, int count, void** data, std::size_t* sizes, int* tags, void** memories,
-                 void** /*profiled*/, void** request) {
+template <class Size, class... Profiled>
+Result receive(void* comm, int count, void** data, Size* sizes, int* tags, void** memories,
+               Profiled*... /*profiled*/, void** request) {
     *request = nullptr;
     if (count < 1 || static_cast<std::size_t>(count) > max_receives) {
         return Result::internal_error;
     }
-    return communicator(comm).receive(static_cast<std::size_t>(count), data, sizes, tags, memories,
-                                      *request);
-}
-Result irecv_v8(void* comm, int count, void** data, int* sizes, int* tags, void** memories,
-                void** request) {
     std::array<std::size_t, max_receives> copies{};
-    std::copy_n(sizes, std::clamp(count, 0, static_cast<int>(max_receives)), copies.begin());
-    return irecv_v10(comm, count, data, copies.data(), tags, memories, nullptr, request);
+    std::copy_n(sizes, count, copies.begin());
+    return irecv(comm, static_cast<std::size_t>(count), data, copies.data(), tags, memories,
+                 request);
 }
 
-Result iflush(void* comm, int count, void** data, int* sizes, void** memories, void** request) {
-    *request = nullptr;
-    if (count < 0 || static_cast<std::size_t>(count) > max_receives) {
-        return Result::internal_error;
-    }
-    return communicator(comm).flush(static_cast<std::size_t>(count), data, sizes, memories,
-                                    *request);
+// A null pointer means that the plugin does not support an optional function. The null pointers
+// below stand for functions that serve network operations in GPU kernels, and for setNetAttr(),
+// which NCCL would call with hints (the expected number of peers and flows).
+
+template <class Size, class... Profiled>
+constexpr abi::Functions<Size, Profiled...> functions = {.accept = accept,
+                                                         .register_memory = register_memory,
+                                                         .register_dmabuf = register_dmabuf,
+                                                         .deregister_memory = deregister_memory,
+                                                         .isend = send<Size, Profiled...>,
+                                                         .irecv = receive<Size, Profiled...>,
+                                                         .iflush = iflush,
+                                                         .test = test,
+                                                         .close_send = close_communicator,
+                                                         .close_receive = close_communicator,
+                                                         .close_listen = close_listen,
+                                                         .get_device_memory = nullptr,
+                                                         .receive_consumed = nullptr};
+
+/// For the versions before 11, which have no contexts.
+template <class... Profiler>
+Result init_v8(abi::Logger logger, Profiler... /*profiler*/) {
+    return init(logger, abi::undefined_traffic_class, nullptr);
+}
+Result listen_v8(int device, void* handle, void** listener) {
+    return listen(nullptr, device, handle, listener);
 }
 
-Result test(void* request, int* done, int* sizes) {
-    *done = 0;
-    auto& tested = *static_cast<Request*>(request);
-    return tested.owner->test(tested, *done, sizes);
-}
-
-Result close_communicator(void* comm) {
-    Plugin::instance().close(static_cast<Communicator*>(comm));
-    return Result::success;
-}
-Result close_listen(void* listener) {
-    Plugin::instance().close(static_cast<Listener*>(listener));
-    return Result::success;
-}
-
-[[gnu::destructor]] void unload() {
-    Plugin::unload();
-}
-
-constexpr abi::MemoryFunctions memory_functions = {
-    .register_memory = regmr,
-    .register_dmabuf = regmr_dmabuf,
-    .deregister_memory = deregister_memory,
-};
-// A null pointer means that the plugin does not support an optional function. The two null pointers
-// below stand for functions that serve network operations in GPU kernels.
-constexpr abi::RequestFunctions request_functions = {
-    .iflush = iflush,
-    .test = test,
-    .close_send = close_communicator,
-    .close_receive = close_communicator,
-    .close_listen = close_listen,
-    .get_device_memory = nullptr,
-    .receive_consumed = nullptr,
-};
-
-/// NCCL's function table of version 11 or 12 (ncclNet_v11_t, ncclNet_v12_t).
+/// NCCL's function table of version 11 or 12.
 template <class Properties, class Virtual>
 constexpr abi::NetWithContext<Properties, Virtual> table_with_context = {
     .name = plugin_name,
-    .init = init_v11,
+    .init =
+        [](void** context, std::uint64_t /*id*/, abi::Config* config, abi::Logger logger,
+           abi::ProfilerCallback /*profiler*/) {
+            return init(logger,
+                        config != nullptr ? config->traffic_class : abi::undefined_traffic_class,
+                        context);
+        },
     .devices = devices,
     .get_properties = get_properties<Properties>,
-    .listen = listen_v11,
-    .connect = connect_v11,
-    .accept = accept,
-    .memory = memory_functions,
-    .isend = isend_v10,
-    .irecv = irecv_v10,
-    .requests = request_functions,
-    .make_virtual_device = make_virtual_device<Virtual>,
-    .finalize = finalize,
-    // NCCL would call this function with hints (the expected number of peers and flows), which the
-    // plugin does not need.
-    .set_attributes = nullptr,
-};
+    .listen = listen,
+    .connect =
+        [](void* context, int device, void* handle, void** comm, abi::DeviceHandle** /*offload*/) {
+            return connect(context, device, nullptr, handle, comm);
+        },
+    .functions = functions<std::size_t, void*>,
+    .later = {.make_virtual_device = make_virtual_device<Virtual>,
+              .finalize = finalize,
+              .set_attributes = nullptr}};
 
 } // namespace
 } // namespace nccl_net
@@ -281,30 +157,28 @@ const abi::NetV8 ncclNetPlugin_v8 = {
     .devices = devices,
     .get_properties = get_properties<abi::PropertiesV8>,
     .listen = listen_v8,
-    .connect = connect_v8,
-    .accept = accept,
-    .memory = memory_functions,
-    .isend = isend_v8,
-    .irecv = irecv_v8,
-    .requests = request_functions,
-};
+    .connect =
+        [](int device, void* handle, void** comm, abi::DeviceHandle** /*offload*/) {
+            return connect(nullptr, device, nullptr, handle, comm);
+        },
+    .functions = functions<int>,
+    .later = {}};
 
 // NOLINTNEXTLINE(readability-identifier-naming)
 [[gnu::visibility("default")]] extern const abi::NetV10 ncclNetPlugin_v10;
 const abi::NetV10 ncclNetPlugin_v10 = {
     .name = plugin_name,
-    .init = init_v10,
+    .init = init_v8,
     .devices = devices,
     .get_properties = get_properties<abi::PropertiesV10>,
     .listen = listen_v8,
-    .connect = connect_v10,
-    .accept = accept,
-    .memory = memory_functions,
-    .isend = isend_v10,
-    .irecv = irecv_v10,
-    .requests = request_functions,
-    .make_virtual_device = make_virtual_device<abi::VirtualDeviceV10>,
-};
+    .connect =
+        [](int device, abi::Config* config, void* handle, void** comm,
+           abi::DeviceHandle** /*offload*/) {
+            return connect(nullptr, device, config, handle, comm);
+        },
+    .functions = functions<std::size_t, void*>,
+    .later = {.make_virtual_device = make_virtual_device<abi::VirtualDeviceV10>}};
 
 // NOLINTNEXTLINE(readability-identifier-naming)
 [[gnu::visibility("default")]] extern const abi::NetV11 ncclNetPlugin_v11;

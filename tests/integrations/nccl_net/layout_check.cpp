@@ -15,18 +15,19 @@ namespace {
 
 template <class Ours, class Theirs>
 consteval bool same_properties() {
-    return sizeof(Ours) == sizeof(Theirs) && offsetof(Ours, name) == offsetof(Theirs, name) &&
-           offsetof(Ours, pci_path) == offsetof(Theirs, pciPath) &&
-           offsetof(Ours, guid) == offsetof(Theirs, guid) &&
-           offsetof(Ours, pointers) == offsetof(Theirs, ptrSupport) &&
-           offsetof(Ours, global_memory) == offsetof(Theirs, regIsGlobal) &&
-           offsetof(Ours, speed) == offsetof(Theirs, speed) &&
-           offsetof(Ours, port) == offsetof(Theirs, port) &&
-           offsetof(Ours, latency) == offsetof(Theirs, latency) &&
-           offsetof(Ours, max_comms) == offsetof(Theirs, maxComms) &&
-           offsetof(Ours, max_receives) == offsetof(Theirs, maxRecvs) &&
-           offsetof(Ours, device_type) == offsetof(Theirs, netDeviceType) &&
-           offsetof(Ours, device_version) == offsetof(Theirs, netDeviceVersion);
+    return sizeof(Ours) == sizeof(Theirs) &&
+           offsetof(Ours, device.name) == offsetof(Theirs, name) &&
+           offsetof(Ours, device.pci_path) == offsetof(Theirs, pciPath) &&
+           offsetof(Ours, device.guid) == offsetof(Theirs, guid) &&
+           offsetof(Ours, device.pointers) == offsetof(Theirs, ptrSupport) &&
+           offsetof(Ours, device.global_memory) == offsetof(Theirs, regIsGlobal) &&
+           offsetof(Ours, link.speed) == offsetof(Theirs, speed) &&
+           offsetof(Ours, link.port) == offsetof(Theirs, port) &&
+           offsetof(Ours, link.latency) == offsetof(Theirs, latency) &&
+           offsetof(Ours, link.max_comms) == offsetof(Theirs, maxComms) &&
+           offsetof(Ours, link.max_receives) == offsetof(Theirs, maxRecvs) &&
+           offsetof(Ours, link.device_type) == offsetof(Theirs, netDeviceType) &&
+           offsetof(Ours, link.device_version) == offsetof(Theirs, netDeviceVersion);
 }
 template <class Ours, class Theirs>
 consteval bool same_sizes() {
@@ -40,59 +41,55 @@ static_assert(same_properties<abi::PropertiesV8, ncclNetProperties_v8_t>());
 static_assert(same_sizes<abi::PropertiesV10, ncclNetProperties_v10_t>());
 static_assert(same_sizes<abi::PropertiesV11, ncclNetProperties_v11_t>());
 static_assert(same_sizes<abi::PropertiesV12, ncclNetProperties_v12_t>());
-static_assert(offsetof(abi::PropertiesV11, max_multi_request) ==
+static_assert(offsetof(abi::PropertiesV11, later.max_multi_request) ==
               offsetof(ncclNetProperties_v11_t, maxMultiRequestSize));
-static_assert(offsetof(abi::PropertiesV12, max_multi_request) ==
+static_assert(offsetof(abi::PropertiesV12, later.max_multi_request) ==
               offsetof(ncclNetProperties_v12_t, maxMultiRequestSize));
-static_assert(offsetof(abi::PropertiesV12, rail) == offsetof(ncclNetProperties_v12_t, railId));
-static_assert(offsetof(abi::PropertiesV12, plane) == offsetof(ncclNetProperties_v12_t, planeId));
+static_assert(offsetof(abi::PropertiesV12, later.rail) ==
+              offsetof(ncclNetProperties_v12_t, railId));
+static_assert(offsetof(abi::PropertiesV12, later.plane) ==
+              offsetof(ncclNetProperties_v12_t, planeId));
 static_assert(sizeof(abi::VirtualDeviceV10) == sizeof(ncclNetVDeviceProps_v10_t));
 static_assert(sizeof(abi::VirtualDeviceV12) == sizeof(ncclNetVDeviceProps_v12_t));
 static_assert(sizeof(abi::Config) == sizeof(ncclNetCommConfig_v10_t));
 static_assert(sizeof(abi::Config) == sizeof(ncclNetCommConfig_v12_t));
-static_assert(sizeof(abi::DeviceHandle) == sizeof(ncclNetDeviceHandle_v8_t));
 
 template <class Ours, class Theirs>
 consteval bool same_table() {
-    constexpr std::size_t memory = offsetof(Ours, memory);
-    constexpr std::size_t requests = offsetof(Ours, requests);
     return sizeof(Ours) == sizeof(Theirs) && offsetof(Ours, name) == offsetof(Theirs, name) &&
            offsetof(Ours, init) == offsetof(Theirs, init) &&
            offsetof(Ours, devices) == offsetof(Theirs, devices) &&
            offsetof(Ours, get_properties) == offsetof(Theirs, getProperties) &&
            offsetof(Ours, listen) == offsetof(Theirs, listen) &&
            offsetof(Ours, connect) == offsetof(Theirs, connect) &&
-           offsetof(Ours, accept) == offsetof(Theirs, accept) &&
-           memory + offsetof(abi::MemoryFunctions, register_memory) == offsetof(Theirs, regMr) &&
-           memory + offsetof(abi::MemoryFunctions, register_dmabuf) ==
-               offsetof(Theirs, regMrDmaBuf) &&
-           memory + offsetof(abi::MemoryFunctions, deregister_memory) ==
-               offsetof(Theirs, deregMr) &&
-           offsetof(Ours, isend) == offsetof(Theirs, isend) &&
-           offsetof(Ours, irecv) == offsetof(Theirs, irecv) &&
-           requests + offsetof(abi::RequestFunctions, iflush) == offsetof(Theirs, iflush) &&
-           requests + offsetof(abi::RequestFunctions, test) == offsetof(Theirs, test) &&
-           requests + offsetof(abi::RequestFunctions, close_send) == offsetof(Theirs, closeSend) &&
-           requests + offsetof(abi::RequestFunctions, close_receive) ==
-               offsetof(Theirs, closeRecv) &&
-           requests + offsetof(abi::RequestFunctions, close_listen) ==
-               offsetof(Theirs, closeListen) &&
-           requests + offsetof(abi::RequestFunctions, get_device_memory) ==
-               offsetof(Theirs, getDeviceMr) &&
-           requests + offsetof(abi::RequestFunctions, receive_consumed) ==
-               offsetof(Theirs, irecvConsumed);
+           offsetof(Ours, functions.accept) == offsetof(Theirs, accept) &&
+           offsetof(Ours, functions.register_memory) == offsetof(Theirs, regMr) &&
+           offsetof(Ours, functions.register_dmabuf) == offsetof(Theirs, regMrDmaBuf) &&
+           offsetof(Ours, functions.deregister_memory) == offsetof(Theirs, deregMr) &&
+           offsetof(Ours, functions.isend) == offsetof(Theirs, isend) &&
+           offsetof(Ours, functions.irecv) == offsetof(Theirs, irecv) &&
+           offsetof(Ours, functions.iflush) == offsetof(Theirs, iflush) &&
+           offsetof(Ours, functions.test) == offsetof(Theirs, test) &&
+           offsetof(Ours, functions.close_send) == offsetof(Theirs, closeSend) &&
+           offsetof(Ours, functions.close_receive) == offsetof(Theirs, closeRecv) &&
+           offsetof(Ours, functions.close_listen) == offsetof(Theirs, closeListen) &&
+           offsetof(Ours, functions.get_device_memory) == offsetof(Theirs, getDeviceMr) &&
+           offsetof(Ours, functions.receive_consumed) == offsetof(Theirs, irecvConsumed);
 }
 static_assert(same_table<abi::NetV8, ncclNet_v8_t>());
 static_assert(same_table<abi::NetV10, ncclNet_v10_t>());
 static_assert(same_table<abi::NetV11, ncclNet_v11_t>());
 static_assert(same_table<abi::NetV12, ncclNet_v12_t>());
-static_assert(offsetof(abi::NetV10, make_virtual_device) == offsetof(ncclNet_v10_t, makeVDevice));
-static_assert(offsetof(abi::NetV11, make_virtual_device) == offsetof(ncclNet_v11_t, makeVDevice));
-static_assert(offsetof(abi::NetV12, make_virtual_device) == offsetof(ncclNet_v12_t, makeVDevice));
-static_assert(offsetof(abi::NetV11, finalize) == offsetof(ncclNet_v11_t, finalize));
-static_assert(offsetof(abi::NetV12, finalize) == offsetof(ncclNet_v12_t, finalize));
-static_assert(offsetof(abi::NetV11, set_attributes) == offsetof(ncclNet_v11_t, setNetAttr));
-static_assert(offsetof(abi::NetV12, set_attributes) == offsetof(ncclNet_v12_t, setNetAttr));
+static_assert(offsetof(abi::NetV10, later.make_virtual_device) ==
+              offsetof(ncclNet_v10_t, makeVDevice));
+static_assert(offsetof(abi::NetV11, later.make_virtual_device) ==
+              offsetof(ncclNet_v11_t, makeVDevice));
+static_assert(offsetof(abi::NetV12, later.make_virtual_device) ==
+              offsetof(ncclNet_v12_t, makeVDevice));
+static_assert(offsetof(abi::NetV11, later.finalize) == offsetof(ncclNet_v11_t, finalize));
+static_assert(offsetof(abi::NetV12, later.finalize) == offsetof(ncclNet_v12_t, finalize));
+static_assert(offsetof(abi::NetV11, later.set_attributes) == offsetof(ncclNet_v11_t, setNetAttr));
+static_assert(offsetof(abi::NetV12, later.set_attributes) == offsetof(ncclNet_v12_t, setNetAttr));
 
 static_assert(abi::handle_size == NCCL_NET_HANDLE_MAXSIZE);
 static_assert(abi::max_requests == NCCL_NET_MAX_REQUESTS);

@@ -53,7 +53,7 @@ class NetOf : public Net {
     }
     void finalize(bool still_used) override {
         if constexpr (has_contexts) {
-            EXPECT_EQ(table_.finalize(contexts_.back()), Result::success);
+            EXPECT_EQ(table_.later.finalize(contexts_.back()), Result::success);
             if (!still_used) {
                 contexts_.pop_back();
             }
@@ -66,25 +66,13 @@ class NetOf : public Net {
     Result properties(int device, abi::PropertiesV12& properties) override {
         Properties reported{};
         const Result result = table_.get_properties(device, &reported);
-        properties = {.name = reported.name,
-                      .pci_path = reported.pci_path,
-                      .guid = reported.guid,
-                      .pointers = reported.pointers,
-                      .global_memory = reported.global_memory,
-                      .force_flush = 0,
-                      .speed = reported.speed,
-                      .port = reported.port,
-                      .latency = reported.latency,
-                      .max_comms = reported.max_comms,
-                      .max_receives = reported.max_receives,
-                      .device_type = reported.device_type,
-                      .device_version = reported.device_version,
-                      .merged = {.count = 1, .devices = {device}},
-                      .max_message = std::size_t{1} << 30U,
-                      .max_collective = std::size_t{1} << 30U,
-                      .max_multi_request = 1,
-                      .rail = abi::undefined_id,
-                      .plane = abi::undefined_id};
+        properties = {};
+        properties.device = reported.device;
+        properties.link = reported.link;
+        properties.merged = {.count = 1, .devices = {device}};
+        properties.max_message = properties.max_collective = std::size_t{1} << 30U;
+        properties.later = {
+            .max_multi_request = 1, .rail = abi::undefined_id, .plane = abi::undefined_id};
         if constexpr (requires { reported.merged; }) {
             properties.force_flush = reported.force_flush;
             properties.merged.count = reported.merged.count;
@@ -92,21 +80,17 @@ class NetOf : public Net {
             properties.max_message = reported.max_message;
             properties.max_collective = reported.max_collective;
         }
-        if constexpr (requires { reported.max_multi_request; }) {
-            properties.max_multi_request = reported.max_multi_request;
-        }
-        if constexpr (requires { reported.rail; }) {
-            properties.rail = reported.rail;
-            properties.plane = reported.plane;
+        if constexpr (requires { reported.later.max_multi_request; }) {
+            properties.later = reported.later;
         }
         return result;
     }
     Result merge(const std::vector<int>& devices, int& device) override {
-        if constexpr (requires { table_.make_virtual_device; }) {
+        if constexpr (requires { table_.later.make_virtual_device; }) {
             Virtual wanted{.count = static_cast<int>(devices.size()), .devices = {}};
             std::copy_n(devices.begin(), std::min(devices.size(), Virtual::max),
                         wanted.devices.begin());
-            return table_.make_virtual_device(&device, &wanted);
+            return table_.later.make_virtual_device(&device, &wanted);
         } else {
             return Result::internal_error;
         }
@@ -135,29 +119,30 @@ class NetOf : public Net {
     }
     Result accept(void* listener, void*& comm) override {
         abi::DeviceHandle* offload = nullptr;
-        const Result result = table_.accept(listener, &comm, &offload);
+        const Result result = table_.functions.accept(listener, &comm, &offload);
         EXPECT_EQ(offload, nullptr);
         return result;
     }
     Result register_memory(void* comm, void* data, std::size_t size, int kind,
                            void*& memory) override {
-        return table_.memory.register_memory(comm, data, size, kind, &memory);
+        return table_.functions.register_memory(comm, data, size, kind, &memory);
     }
     Result register_dmabuf(void* comm, void* data, std::size_t size, std::uint64_t offset, int fd,
                            void*& memory) override {
-        return table_.memory.register_dmabuf(comm, data, size, abi::pointer_cuda, offset, fd,
-                                             &memory);
+        return table_.functions.register_dmabuf(comm, data, size, abi::pointer_cuda, offset, fd,
+                                                &memory);
     }
     Result deregister_memory(void* comm, void* memory) override {
-        return table_.memory.deregister_memory(comm, memory);
+        return table_.functions.deregister_memory(comm, memory);
     }
     Result isend(void* comm, void* data, std::size_t size, int tag, void* memory,
                  void*& request) override {
         if constexpr (version_8) {
-            return table_.isend(comm, data, static_cast<int>(size), tag, memory, &request);
+            return table_.functions.isend(comm, data, static_cast<int>(size), tag, memory,
+                                          &request);
         } else {
             int profiled = 0;
-            return table_.isend(comm, data, size, tag, memory, &profiled, &request);
+            return table_.functions.isend(comm, data, size, tag, memory, &profiled, &request);
         }
     }
     Result irecv(void* comm, std::vector<void*> data, std::vector<std::size_t> sizes,
@@ -165,32 +150,32 @@ class NetOf : public Net {
         const auto count = static_cast<int>(data.size());
         if constexpr (version_8) {
             std::vector<int> lengths(sizes.begin(), sizes.end());
-            return table_.irecv(comm, count, data.data(), lengths.data(), tags.data(),
-                                memories.data(), &request);
+            return table_.functions.irecv(comm, count, data.data(), lengths.data(), tags.data(),
+                                          memories.data(), &request);
         } else {
             // NCCL does this for a receive of one message whose completion it does not need.
             request =
                 count == 1 ? reinterpret_cast<void*>(abi::optional_receive_completion) : nullptr;
             std::vector<void*> profiled(data.size());
-            return table_.irecv(comm, count, data.data(), sizes.data(), tags.data(),
-                                memories.data(), profiled.data(), &request);
+            return table_.functions.irecv(comm, count, data.data(), sizes.data(), tags.data(),
+                                          memories.data(), profiled.data(), &request);
         }
     }
     Result iflush(void* comm, std::vector<void*> data, std::vector<int> sizes,
                   std::vector<void*> memories, void*& request) override {
-        return table_.requests.iflush(comm, static_cast<int>(data.size()), data.data(),
-                                      sizes.data(), memories.data(), &request);
+        return table_.functions.iflush(comm, static_cast<int>(data.size()), data.data(),
+                                       sizes.data(), memories.data(), &request);
     }
     Result test(void* request, int& done, int* sizes) override {
-        return table_.requests.test(request, &done, sizes);
+        return table_.functions.test(request, &done, sizes);
     }
-    Result close_send(void* comm) override { return table_.requests.close_send(comm); }
-    Result close_receive(void* comm) override { return table_.requests.close_receive(comm); }
-    Result close_listen(void* listener) override { return table_.requests.close_listen(listener); }
+    Result close_send(void* comm) override { return table_.functions.close_send(comm); }
+    Result close_receive(void* comm) override { return table_.functions.close_receive(comm); }
+    Result close_listen(void* listener) override { return table_.functions.close_listen(listener); }
 
   private:
     static constexpr bool version_8 = std::is_same_v<Table, abi::NetV8>;
-    static constexpr bool has_contexts = requires(Table table) { table.finalize; };
+    static constexpr bool has_contexts = requires(Table table) { table.later.finalize; };
 
     const Table& table_;
     abi::Config config_{.traffic_class = abi::undefined_traffic_class};

@@ -241,12 +241,12 @@ TEST_F(NcclNetMerging, StripesMessagesOverTheDevices) {
     EXPECT_EQ(net().devices(), 4);
     abi::PropertiesV12 merged{};
     ASSERT_EQ(net().properties(device, merged), Result::success);
-    EXPECT_THAT(merged.name, StrEq("soft0+soft2"));
-    EXPECT_EQ(merged.speed, 2 * single.speed);
+    EXPECT_THAT(merged.device.name, StrEq("soft0+soft2"));
+    EXPECT_EQ(merged.link.speed, 2 * single.link.speed);
     EXPECT_EQ(merged.merged.count, 2);
     EXPECT_EQ(merged.merged.devices[0], 0);
     EXPECT_EQ(merged.merged.devices[1], 2);
-    EXPECT_EQ(merged.guid, single.guid);
+    EXPECT_EQ(merged.device.guid, single.device.guid);
 
     expect_striped(device, 2);
 }
@@ -280,7 +280,7 @@ TEST_F(NcclNetMerging, IsKeptForLaterNcclCommunicators) {
     ASSERT_EQ(net().init(), Result::success);
     abi::PropertiesV12 merged{};
     ASSERT_EQ(net().properties(first, merged), Result::success) << take_log();
-    EXPECT_THAT(merged.name, StrEq("soft0+soft2"));
+    EXPECT_THAT(merged.device.name, StrEq("soft0+soft2"));
     // After the plugin was loaded again, NCCL merges them again.
     EXPECT_EQ(net().devices(), 3);
     ASSERT_EQ(net().merge({0, 2}, again), Result::success);

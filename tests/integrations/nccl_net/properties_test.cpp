@@ -60,27 +60,27 @@ TEST_F(NcclNetProperties, AreThoseOfTheDevice) {
     ASSERT_EQ(net().devices(), 1);
     abi::PropertiesV12 properties{};
     ASSERT_EQ(net().properties(0, properties), Result::success);
-    EXPECT_THAT(properties.name, StrEq("soft0"));
-    EXPECT_THAT(properties.pci_path, StrEq("/sys/devices/pci5056:00/5056:00:00.0"));
-    EXPECT_EQ(properties.guid, 0x0002c903000ae200U);
-    EXPECT_EQ(properties.speed, 200000);
-    EXPECT_EQ(properties.port, 1);
-    EXPECT_EQ(properties.latency, 0.0F);
-    EXPECT_EQ(properties.max_comms, 999);
-    EXPECT_EQ(properties.max_receives, 8);
-    EXPECT_EQ(properties.pointers, abi::pointer_host | abi::pointer_dmabuf)
+    EXPECT_THAT(properties.device.name, StrEq("soft0"));
+    EXPECT_THAT(properties.device.pci_path, StrEq("/sys/devices/pci5056:00/5056:00:00.0"));
+    EXPECT_EQ(properties.device.guid, 0x0002c903000ae200U);
+    EXPECT_EQ(properties.link.speed, 200000);
+    EXPECT_EQ(properties.link.port, 1);
+    EXPECT_EQ(properties.link.latency, 0.0F);
+    EXPECT_EQ(properties.link.max_comms, 999);
+    EXPECT_EQ(properties.link.max_receives, 8);
+    EXPECT_EQ(properties.device.pointers, abi::pointer_host | abi::pointer_dmabuf)
         << "there is no CUDA here";
-    EXPECT_EQ(properties.global_memory, 1);
+    EXPECT_EQ(properties.device.global_memory, 1);
     EXPECT_EQ(properties.force_flush, 0);
-    EXPECT_EQ(properties.device_type, abi::device_type_host);
-    EXPECT_EQ(properties.device_version, abi::device_version_none);
+    EXPECT_EQ(properties.link.device_type, abi::device_type_host);
+    EXPECT_EQ(properties.link.device_version, abi::device_version_none);
     EXPECT_EQ(properties.merged.count, 1);
     EXPECT_EQ(properties.merged.devices[0], 0);
     EXPECT_EQ(properties.max_message, std::size_t{1} << 30U);
     EXPECT_EQ(properties.max_collective, std::size_t{1} << 30U);
-    EXPECT_EQ(properties.max_multi_request, 1);
-    EXPECT_EQ(properties.rail, -1);
-    EXPECT_EQ(properties.plane, -1);
+    EXPECT_EQ(properties.later.max_multi_request, 1);
+    EXPECT_EQ(properties.later.rail, -1);
+    EXPECT_EQ(properties.later.plane, -1);
 }
 
 TEST_F(NcclNetProperties, LimitTheConnectionsToTheCompletionQueue) {
@@ -91,7 +91,7 @@ TEST_F(NcclNetProperties, LimitTheConnectionsToTheCompletionQueue) {
     ASSERT_EQ(load(), Result::success);
     abi::PropertiesV12 properties{};
     ASSERT_EQ(net().properties(0, properties), Result::success);
-    EXPECT_EQ(properties.max_comms, 10);
+    EXPECT_EQ(properties.link.max_comms, 10);
 }
 
 TEST_F(NcclNetProperties, SayWhyDmaBufsCannotBeRegistered) {
@@ -99,7 +99,7 @@ TEST_F(NcclNetProperties, SayWhyDmaBufsCannotBeRegistered) {
     ASSERT_EQ(load(), Result::success);
     abi::PropertiesV12 properties{};
     ASSERT_EQ(net().properties(0, properties), Result::success);
-    EXPECT_EQ(properties.pointers, abi::pointer_host);
+    EXPECT_EQ(properties.device.pointers, abi::pointer_host);
     EXPECT_THAT(take_log(),
                 AllOf(HasSubstr("GPU Direct RDMA disabled on soft0: import of dma-bufs by soft0: "
                                 "no: "),
@@ -121,7 +121,7 @@ TEST_F(NcclNetProperties, TellPortsOfOneCardApart) {
     for (int device = 0; device < 3; ++device) {
         abi::PropertiesV12 properties{};
         ASSERT_EQ(net().properties(device, properties), Result::success);
-        ports.emplace_back(properties.guid, properties.port);
+        ports.emplace_back(properties.device.guid, properties.link.port);
         EXPECT_EQ(properties.merged.devices[0], device);
     }
     EXPECT_THAT(ports, ::testing::ElementsAre(std::pair{0xca4dU, 1}, std::pair{0xca4dU, 2},
@@ -141,11 +141,11 @@ TEST_F(NcclNetProperties, AreThoseOfEachActivePort) {
     ASSERT_EQ(net().devices(), 2);
     abi::PropertiesV12 properties{};
     ASSERT_EQ(net().properties(0, properties), Result::success);
-    EXPECT_EQ(properties.port, 2);
-    EXPECT_EQ(properties.speed, 100000);
+    EXPECT_EQ(properties.link.port, 2);
+    EXPECT_EQ(properties.link.speed, 100000);
     ASSERT_EQ(net().properties(1, properties), Result::success);
-    EXPECT_EQ(properties.port, 4) << "port 3 of a card that has another device";
-    EXPECT_THAT(properties.name, StrEq("soft0"));
+    EXPECT_EQ(properties.link.port, 4) << "port 3 of a card that has another device";
+    EXPECT_THAT(properties.device.name, StrEq("soft0"));
     static_cast<void>(connect(1));
     for (const ibv_qp_attr& attributes : connected()) {
         EXPECT_EQ(attributes.ah_attr.port_num, 3);
@@ -162,9 +162,9 @@ TEST_F(NcclNetProperties, LeaveOutWhatCannotBeUsedAndSayWhy) {
     ASSERT_EQ(net().devices(), 1);
     abi::PropertiesV12 properties{};
     ASSERT_EQ(net().properties(0, properties), Result::success);
-    EXPECT_THAT(properties.name, StrEq("three"));
-    EXPECT_EQ(properties.rail, 5);
-    EXPECT_EQ(properties.plane, 2);
+    EXPECT_THAT(properties.device.name, StrEq("three"));
+    EXPECT_EQ(properties.later.rail, 5);
+    EXPECT_EQ(properties.later.plane, 2);
     EXPECT_THAT(take_log(), AllOf(HasSubstr("not using two: none of its ports is active"),
                                   HasSubstr("[0] three port 1")));
     EXPECT_NE(net().properties(1, properties), Result::success);
@@ -182,12 +182,13 @@ TEST_F(NcclNetProperties, AreThoseOfTheDataDirectFunctionUnlessTheEnvironmentFor
         ASSERT_EQ(net->init(), Result::success);
         abi::PropertiesV12 properties{};
         ASSERT_EQ(net->properties(0, properties), Result::success);
-        EXPECT_THAT(properties.name, StrEq(used ? "one_dma" : "one"));
-        EXPECT_THAT(properties.pci_path, StrEq(used ? "/sys/devices/pci5056:00/5056:00:00.1"
-                                                    : "/sys/devices/pci5056:00/5056:00:00.0"));
+        EXPECT_THAT(properties.device.name, StrEq(used ? "one_dma" : "one"));
+        EXPECT_THAT(properties.device.pci_path,
+                    StrEq(used ? "/sys/devices/pci5056:00/5056:00:00.1"
+                               : "/sys/devices/pci5056:00/5056:00:00.0"));
         EXPECT_EQ(properties.force_flush, used ? 1 : 0);
         ASSERT_EQ(net->properties(1, properties), Result::success);
-        EXPECT_THAT(properties.name, StrEq("two"));
+        EXPECT_THAT(properties.device.name, StrEq("two"));
         EXPECT_EQ(properties.force_flush, 0);
         net->finalize();
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // How devices are selected by name and ordered, without the plugin.
-#include <algorithm>
+#include <deque>
 #include <string>
 #include <vector>
 
@@ -56,20 +56,33 @@ TEST(NcclNetNames, HaveRailsAndPlanes) {
 }
 
 TEST(NcclNetPciPaths, OfThePortsOfACardAreEqual) {
-    EXPECT_EQ(card_path("/sys/devices/pci0000:3a/0000:3a:00.0/0000:3b:00.1", true),
-              "/sys/devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0");
-    EXPECT_EQ(card_path("/sys/devices/pci0000:3a/0000:3a:00.0/0000:3b:01.3", true),
-              "/sys/devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0")
+    rdmabuf::PciFunction function{.address = *rdmabuf::PciAddress::parse("0000:3b:00.1"),
+                                  .ancestors = {"pci0000:3a", "0000:3a:00.0"}};
+    EXPECT_EQ(card_path(function, true), "/sys/devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0");
+    function.address = *rdmabuf::PciAddress::parse("0000:3b:01.3");
+    EXPECT_EQ(card_path(function, true), "/sys/devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0")
         << "a virtual function";
-    EXPECT_EQ(card_path("/sys/devices/pci0000:3a/0000:3a:00.0/0000:3b:01.3", false),
-              "/sys/devices/pci0000:3a/0000:3a:00.0/0000:3b:01.0");
-    EXPECT_EQ(card_path("", true), "");
+    EXPECT_EQ(card_path(function, false), "/sys/devices/pci0000:3a/0000:3a:00.0/0000:3b:01.0");
+}
+
+/// Returns a device at a PCI address; without an address if @p text is empty.
+Nic at(const char* text) {
+    Nic nic{};
+    nic.pci_address = rdmabuf::PciAddress::parse(text);
+    return nic;
 }
 
 TEST(NcclNetPciPaths, OrderTheDevices) {
-    std::vector<std::string> addresses{"", "10000:01:00.0", "0000:c1:00.0", "0000:3b:00.1",
-                                       "0000:3b:00.0"};
-    std::ranges::sort(addresses, is_pci_before);
+    std::deque<Nic> nics;
+    for (const char* const address :
+         {"", "10000:01:00.0", "0000:c1:00.0", "0000:3b:00.1", "0000:3b:00.0"}) {
+        nics.push_back(at(address));
+    }
+    sort_by_pci_address(nics);
+    std::vector<std::string> addresses;
+    for (const Nic& nic : nics) {
+        addresses.push_back(nic.pci_address ? to_string(*nic.pci_address) : "");
+    }
     EXPECT_THAT(addresses,
                 ElementsAre("0000:3b:00.0", "0000:3b:00.1", "0000:c1:00.0", "10000:01:00.0", ""));
 }

@@ -19,10 +19,10 @@ TEST_P(NcclNetVersions, DescribeDevicesAndMoveMessages) {
     ASSERT_EQ(net().devices(), 5);
     abi::PropertiesV12 properties{};
     ASSERT_EQ(net().properties(1, properties), Result::success);
-    EXPECT_THAT(properties.name, StrEq("soft1"));
-    EXPECT_EQ(properties.max_receives, 8);
-    EXPECT_EQ(properties.global_memory, 1);
-    EXPECT_EQ(properties.device_type, abi::device_type_host);
+    EXPECT_THAT(properties.device.name, StrEq("soft1"));
+    EXPECT_EQ(properties.link.max_receives, 8);
+    EXPECT_EQ(properties.device.global_memory, 1);
+    EXPECT_EQ(properties.link.device_type, abi::device_type_host);
     EXPECT_EQ(properties.merged.devices[0], 1);
     EXPECT_EQ(properties.max_message, std::size_t{1} << 30U);
 
