@@ -125,9 +125,10 @@ sockaddr_un Rendezvous::address(const std::string& name, socklen_t& length) cons
 UniqueFd Rendezvous::listen(const std::string& name) const noexcept {
     socklen_t length = 0;
     const sockaddr_un to = address(name, length);
-    UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-    // If the process that listened here was killed, its socket file still exists. Remove it.
+    // If the process that listened here was killed, its socket file still exists. Remove it first,
+    // because this call may change errno.
     ::unlinkat(fd_.get(), name.c_str(), 0);
+    UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     const bool listens =
         socket && ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&to), length) == 0 &&
         ::listen(socket.get(), SOMAXCONN) == 0;
