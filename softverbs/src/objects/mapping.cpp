@@ -42,11 +42,11 @@ std::uint32_t next_id() {
 }
 
 struct Descriptor {
-    int fd;
+    int fd = -1;
     FileIdentity identity;
-    std::size_t length;
-    bool is_dmabuf;
-    bool open_for_writing;
+    std::size_t length = 0;
+    bool is_dmabuf = false;
+    bool open_for_writing = false;
 };
 
 /// Returns true if the link /proc/self/fd/<fd> names a memfd, or cannot be read, because /proc is
