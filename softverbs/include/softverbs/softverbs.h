@@ -85,7 +85,7 @@ enum softverbs_packet_fault {
     SOFTVERBS_PACKET_DROP,
     SOFTVERBS_PACKET_DELAY, /* by @delay_ms milliseconds */
     SOFTVERBS_PACKET_DUPLICATE,
-    SOFTVERBS_PACKET_CORRUPT, /* the receiver detects this by the checksum and drops the packet */
+    SOFTVERBS_PACKET_CORRUPT, /* the receiver drops the packet, as after a wrong checksum */
 };
 /* Applies a fault to the @nth packet that this process sends from now on; @nth starts at 1. */
 int softverbs_fail_packet(enum softverbs_packet_fault fault, unsigned nth, unsigned delay_ms);
