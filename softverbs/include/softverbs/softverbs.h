@@ -2,9 +2,10 @@
 #pragma once
 
 /* Functions with which a test controls softverbs and reads its state. A program gets them by
- * linking softverbs::softverbs, or by dlsym(3) when the library is preloaded. All are thread-safe.
- * Device numbers start at 0, port numbers at 1. Functions that return an int without another
- * description return 0, or an errno: EINVAL (a wrong argument), ENODEV (no such device), ENOMEM. */
+ * linking softverbs::softverbs, or by dlsym(3) when the library is preloaded. All except
+ * softverbs_advance() are thread-safe. Device numbers start at 0, port numbers at 1. Functions that
+ * return an int without another description return 0, or an errno: EINVAL (a wrong argument),
+ * ENODEV (no such device), ENOMEM. */
 
 #include <infiniband/verbs.h>
 #include <stddef.h>
@@ -16,20 +17,22 @@ extern "C" {
 
 /* A C header whose names follow those of verbs.h. NOLINTBEGIN(readability-identifier-naming) */
 
-/* Devices. The settings also apply to contexts that are open already. softverbs_reset() removes
- * them. */
+/* Devices. The settings also apply to contexts that are open already. softverbs_reset() restores
+ * the default settings. */
 
 /* Returns the valid values of SOFTVERBS_PROFILE, separated by spaces, or NULL if memory is
  * exhausted. The string is valid until the process ends. */
 const char* softverbs_profile_names(void);
 /* Returns the rendezvous directory, in which processes of this user find each other: SOFTVERBS_DIR,
- * or its default. Creates the directory if it does not exist. If it cannot be used, prints the
- * reason on stderr, returns NULL and sets errno. The string is valid until the process ends. */
+ * or its default. Creates the directory if it does not exist. If the directory cannot be used,
+ * prints the reason on stderr, returns NULL and sets errno. If memory is exhausted, returns NULL
+ * and sets errno. The string is valid until the process ends. */
 const char* softverbs_directory(void);
 /* Creates the devices again, with default settings, and removes all planned faults. @profile is the
  * profile of the devices (NULL: that of SOFTVERBS_PROFILE), @devices their number (0: that of
- * SOFTVERBS_DEVICES). Returns 0, or an errno: EBUSY (a context is open, or a device list is not
- * freed), EINVAL (no such profile, or more than 8 devices), ENOMEM. */
+ * SOFTVERBS_DEVICES). Returns 0, or an errno: EBUSY (a context is open or was closed before its
+ * objects were destroyed, or a device list is not freed), EINVAL (no such profile, or more than 8
+ * devices), ENOMEM. */
 int softverbs_reset(const char* profile, unsigned devices);
 /* Value for @devices of softverbs_reset(): no device, as on a machine without RDMA hardware. */
 #define SOFTVERBS_NO_DEVICES (~0U)
@@ -44,13 +47,13 @@ int softverbs_set_device_name(unsigned device, const char* name);
 int softverbs_set_completion_vectors(unsigned device, int vectors);
 /* Optional features of a device, as a bit mask. With the default profile, a device has all of them
  * except SOFTVERBS_FEATURE_DM_COPY_GARBAGE. With other profiles, it can lack more. Without a
- * feature, its verbs fail as with a provider that does not implement them. */
+ * feature, its verbs behave as with a provider that does not implement them. */
 enum softverbs_feature {
     SOFTVERBS_FEATURE_CREATE_QP_EX = 1 << 0, /* needed for ibv_wr_*() and XRC targets */
     SOFTVERBS_FEATURE_CREATE_CQ_EX = 1 << 1,
     SOFTVERBS_FEATURE_DM = 1 << 2,
-    SOFTVERBS_FEATURE_DM_COPY = 1 << 3, /* ibv_dm::memcpy_to_dm and memcpy_from_dm are set */
-    SOFTVERBS_FEATURE_DM_COPY_GARBAGE = 1 << 4, /* both pointers are invalid and not null */
+    SOFTVERBS_FEATURE_DM_COPY = 1 << 3, /* ibv_dm::memcpy_to_dm and memcpy_from_dm are not null */
+    SOFTVERBS_FEATURE_DM_COPY_GARBAGE = 1 << 4, /* these pointers are invalid and not null */
     SOFTVERBS_FEATURE_DMABUF = 1 << 5,
     SOFTVERBS_FEATURE_MW = 1 << 6,
     SOFTVERBS_FEATURE_QUERY_DEVICE_EX = 1 << 7,
@@ -60,11 +63,12 @@ int softverbs_set_features(unsigned device, unsigned features);
 unsigned softverbs_features(unsigned device);
 /* Makes ibv_reg_dmabuf_mr() fail with the errno @before or @attach; 0: no failure. @before: fails
  * before it checks the descriptor, like a kernel or driver without dma-buf support. @attach: fails
- * after it has mapped the descriptor, like an exporter that rejects the device. If @unchecked is
- * not 0, descriptors that are not open or cannot be mapped are registered as well. */
+ * after the check of the descriptor, like an exporter that rejects the device. If @unchecked is not
+ * 0, a descriptor that fails this check is registered as well, for example one that is not open or
+ * cannot be mapped. */
 int softverbs_set_dmabuf_errors(unsigned device, int before, int attach, int unchecked);
 /* Sets the number of ports to @count, 1 to 8. A new port is a copy of port 1 with its own GIDs and,
- * on InfiniBand, its own LID. */
+ * if the LID of port 1 is not 0, its own LID. */
 int softverbs_set_port_count(unsigned device, uint8_t count);
 int softverbs_set_port_attr(unsigned device, uint8_t port, const struct ibv_port_attr* attr);
 int softverbs_set_gid_table(unsigned device, uint8_t port, const struct ibv_gid_entry* entries,
@@ -77,23 +81,24 @@ int softverbs_set_port_state(unsigned device, uint8_t port, enum ibv_port_state 
 /* Faults */
 
 /* Makes the @nth call of @verb from now on fail with @error, once; @nth starts at 1. @verb is a
- * name such as "ibv_reg_mr" or "reg_mr"; "ibv_reg_mr" includes ibv_reg_mr_iova2(). NULL counts the
- * calls of all verbs except those that destroy objects, which fail only if they are named. Returns
- * 0, EINVAL (no such verb, @nth is 0, or @error is not positive), or ENOMEM. */
+ * name such as "ibv_reg_mr", "reg_mr" or "rdma_connect"; "ibv_reg_mr" includes ibv_reg_mr_iova2().
+ * NULL counts the calls of all verbs that can fail in this way, except those that destroy objects,
+ * which fail only if they are named. Returns 0, EINVAL (@verb is no such verb, @nth is 0, or @error
+ * is not positive), or ENOMEM. */
 int softverbs_fail_call(const char* verb, unsigned nth, int error);
 enum softverbs_packet_fault {
     SOFTVERBS_PACKET_DROP,
     SOFTVERBS_PACKET_DELAY, /* by @delay_ms milliseconds */
     SOFTVERBS_PACKET_DUPLICATE,
-    SOFTVERBS_PACKET_CORRUPT, /* the receiver drops the packet, as after a wrong checksum */
+    SOFTVERBS_PACKET_CORRUPT, /* the receiver drops the packet, as after a checksum error */
 };
 /* Applies a fault to the @nth packet that this process sends from now on; @nth starts at 1. */
 int softverbs_fail_packet(enum softverbs_packet_fault fault, unsigned nth, unsigned delay_ms);
 /* Replaces all planned faults by those in @text, except state changes of softverbs_flap_port(), and
  * ends the delay of softverbs_slow_down(). @text has the format of SOFTVERBS_FAULTS: a list,
  * separated by commas, of
- *   <verb>[#<n>]=<errno's name>        reg_mr#3=ENOMEM
- *   packet#<n>=drop|duplicate|corrupt|delay:<ms>
+ *   <verb>[#<n>]=<errno's name>        call <n> (default: 1) fails: reg_mr#3=ENOMEM
+ *   packet[#<n>]=drop|duplicate|corrupt|delay:<ms>
  *   slow:<ms>ms                        every packet is delayed
  *   port[:<d>[/<p>]]=down|up|flap:<ms>ms*<n>   port <p> (default: 1) of device <d> (default: 0)
  *                                      goes down, goes up, or goes down and up <n> times, and
@@ -117,9 +122,10 @@ void softverbs_clear_faults(void);
 /* Revokes the memory of a region, as the exporter of a dma-buf can. Later accesses to the region
  * and to the windows bound to it fail. */
 int softverbs_revoke_mr(struct ibv_mr* mr);
-/* Raises IBV_EVENT_DEVICE_FATAL, flushes all outstanding work requests of the context, and raises
- * RDMA_CM_EVENT_DEVICE_REMOVAL on each rdma_cm_id of the device. The verbs of the context then fail
- * with EIO, except those that destroy objects, poll completions or read events. */
+/* Raises IBV_EVENT_DEVICE_FATAL, flushes all outstanding work requests of the queue pairs of the
+ * context, and raises RDMA_CM_EVENT_DEVICE_REMOVAL on each rdma_cm_id of the device. The verbs of
+ * the context then fail with EIO, except those that destroy objects, poll completions or read
+ * events. */
 int softverbs_fail_device(struct ibv_context* context);
 /* Calls softverbs_fail_device() for every context of a device, as when its driver resets it.
  * Returns 0, ENODEV or ENOMEM. */
@@ -154,8 +160,9 @@ int softverbs_break_cq(struct ibv_cq* cq);
  * thread that calls them. The clock covers all that softverbs does after a time: timeouts, RNR
  * timers, planned faults, disorder, event moderation, timers of rdma_cm,
  * SOFTVERBS_REGISTRATION_DELAY and timestamps. Verbs work as usual, and ibv_poll_cq() also
- * processes packets. But a call that blocks, such as ibv_get_cq_event(), waits until another thread
- * causes the event. A registration with a duration waits until another thread moves the clock.
+ * processes packets if it finds the completion queue empty. But a call that blocks, such as
+ * ibv_get_cq_event(), waits until another thread causes the event. With
+ * SOFTVERBS_REGISTRATION_DELAY, a registration waits until another thread moves the clock.
  * Processes have their own clocks; a child by fork(2) inherits the state of the clock.
  * SOFTVERBS_CLOCK=manual stops the clock when the process first uses softverbs. Returns 0, or EBUSY
  * (the clock is stopped already). */
@@ -207,17 +214,18 @@ unsigned softverbs_unacknowledged_events(void);
 /* Returns 1 if the completion queue is armed: an event was requested and has not been raised.
  * Otherwise returns 0. */
 int softverbs_cq_armed(struct ibv_cq* cq);
-/* Returns how the process to which this process has most recently connected gets the data of long
- * messages from private memory of this process: "process_vm" (with process_vm_readv(2)), "records"
- * (in packets), or "none yet" (there is no such process, or it has not accepted the connection).
- * The string is static. */
+/* Returns how another process gets the data of long messages from private memory of this process:
+ * "process_vm" (with process_vm_readv(2)), "records" (in packets), or "none yet" (there is no such
+ * process, or it has not accepted the connection). The other process is the one to which a queue
+ * pair of this process has most recently begun to send. The string is static. */
 const char* softverbs_pull_method(void);
 /* Numbers of packets sent, received, and dropped as corrupt, and number of retries after a timeout,
- * an RNR NAK or a sequence error NAK. */
+ * an RNR NAK, a sequence error NAK or a lost response. */
 struct softverbs_counters {
     uint64_t sent, received, corrupt, retried;
-    /* Number of steps in which data was copied directly from memory of the sender, at most 1 MiB
-     * each. Other threads can call verbs between two steps. */
+    /* Number of steps, of at most 1 MiB each, in which this process has copied data directly from
+     * memory of the sender. A long message needs several steps, so that other threads can call
+     * verbs in the meantime. */
     uint64_t direct_copies;
 };
 void softverbs_get_counters(struct softverbs_counters* counters);
