@@ -13,8 +13,8 @@ namespace {
 /// Size in bytes of the bounce buffer. It is larger than the data of any packet.
 constexpr std::size_t buffer_length = std::size_t{64} * 1024;
 
-/// Returns the bounce buffer, to which data from memory that the CPU cannot access is copied.
-/// Process::lock protects the buffer.
+/// Returns the bounce buffer, through which data is copied from and to memory that the CPU cannot
+/// access. Process::lock protects the buffer.
 std::span<std::byte> bounce_buffer() {
     static std::array<std::byte, buffer_length> bytes{};
     return bytes;

@@ -16,7 +16,7 @@
 namespace softverbs {
 
 /// Returns whether the CPU can access this memory directly: without DMA_BUF_IOCTL_SYNC and without
-/// the CUDA driver.
+/// the CUDA driver. Returns false if Window::data is null.
 [[nodiscard]] inline bool is_plain(const Window& window) noexcept {
     return window.data != nullptr && !is_unmapped(window) &&
            (window.mr->mapping == nullptr || !window.mr->mapping->is_dmabuf);

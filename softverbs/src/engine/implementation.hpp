@@ -23,10 +23,11 @@
 
 namespace softverbs {
 
-/// Maximum length in bytes of a small message. The data of a small message is sent in packets. For
-/// a longer message, if possible, a packet contains only the addresses of the data, and the
-/// receiver copies the data from memory of the sender: one copy instead of two, but slower for
-/// small messages. The value is a power of two plus some bytes for a header of a higher protocol.
+/// Maximum length in bytes of a small message. The data of a small message is sent in packets,
+/// written by write_directly(), or delivered by deliver_short(). For a longer message, if possible,
+/// a packet contains only the addresses of the data, and the receiver copies the data from memory
+/// of the sender: one copy instead of two, but slower for small messages. The value is a power of
+/// two plus some bytes for a header of a higher protocol.
 inline constexpr std::size_t small_message = 8192 + 256;
 /// Maximum length in bytes of an RDMA write that the requester executes by copying the data into
 /// memory of the other process. For longer data, it is faster if the responder copies the data.
@@ -35,11 +36,12 @@ inline constexpr std::size_t longest_direct_write = std::size_t{64} * 1024;
 /// space for several such packets.
 inline constexpr std::size_t record_payload = std::size_t{16} * 1024;
 /// If the data of an RDMA read is sent in packets: the maximum number of bytes that the requester
-/// has requested and not yet received. The value should exceed the bandwidth-delay product between
+/// has requested and not yet received. For an SRD request: also the maximum number of bytes that
+/// were sent and not yet acknowledged. The value should exceed the bandwidth-delay product between
 /// hosts, so that the round-trip time does not limit long reads.
 inline constexpr std::size_t read_window = 32 * record_payload;
-/// Maximum number of bytes of a long message that the receiver copies from memory of the sender
-/// before it lets other threads take Process::lock.
+/// Maximum number of bytes of a long message that one call of copy_step() copies from memory of the
+/// sender. Process::lock is held during the copy.
 inline constexpr std::size_t copy_step_bytes = std::size_t{1} << 20U;
 
 /// A packet to be sent: a header, and buffers that contain the payload.
@@ -86,26 +88,28 @@ class DrainScope {
 struct Engine::Implementation : fabric::Handler {
     // Functions in transmit.cpp, which send packets:
 
-    /// Connects to the process of the destination queue pair @p number, unless @p connection is
-    /// already a connection to that process. Sets @p connection to null if the queue pair belongs
-    /// to this process. Returns false if the process does not exist or cannot be reached.
+    /// If the destination queue pair @p number belongs to this process, sets @p connection to null.
+    /// Otherwise, connects to the process of the queue pair if @p connection is null. If it is not
+    /// null, it must be a connection to that process. Returns false if the process does not exist
+    /// or cannot be reached.
     [[nodiscard]] bool reach(std::uint32_t number, const fabric::Route& route,
                              fabric::Connection*& connection);
     /// Sends a packet. If a planned fault (an error that the test configuration injects) selects
     /// this packet, drops, delays, duplicates or corrupts it. Otherwise, SOFTVERBS_DISORDER (a test
-    /// setting) can delay it.
+    /// setting) can delay it. Returns Sent::sent for a packet that was dropped or delayed.
     /// @param to  connection to the receiving process; null: this process
     fabric::Sent transmit(fabric::Connection* to, fabric::Lane lane, Outgoing& packet);
     fabric::Sent put(fabric::Connection* to, fabric::Lane lane, Outgoing& packet);
-    /// Queues a packet from one queue pair of this process to another queue pair of this process.
-    /// If memory is exhausted, the packet is lost.
+    /// Queues a packet between queue pairs of this process. If memory is exhausted, the packet is
+    /// lost.
     void append_local(fabric::Lane lane,
                       std::span<const std::span<const std::byte>> parts) noexcept;
     void delay(fabric::Connection* to, fabric::Lane lane, Outgoing& packet, std::uint64_t due,
                std::uint32_t source = 0);
-    /// A delayed packet can contain the address of its data in place of the data. For such a
-    /// packet, returns whether the memory at this address is still valid. Returns true for other
-    /// packets.
+    /// Returns whether a delayed packet may still be sent. Returns false for a packet with the flag
+    /// to_fetch if its queue pair is neither in the state RTS nor SQD, if its request is no longer
+    /// in flight, or, for a read response, if the memory may no longer be read. Returns true for
+    /// all other packets.
     [[nodiscard]] static bool still_holds(std::span<const std::byte> record);
     /// Stores the addresses of the memory ranges @p windows in @p segments. The receiver of the
     /// packet can then copy the data directly from this memory. Returns the number of segments, or
@@ -114,9 +118,9 @@ struct Engine::Implementation : fabric::Handler {
                                        std::span<const Window> windows,
                                        std::span<fabric::Segment> segments);
     /// Invalidates the memory addresses that this queue pair has sent in its requests, and those of
-    /// other queue pairs that use the same connection. Does nothing if the peer process has
-    /// consumed all requests that contain addresses. A responder then no longer uses data from this
-    /// memory, so the program may change the memory.
+    /// other queue pairs that use the same connection. Does nothing if there is no connection, or
+    /// if the peer process has consumed all requests that contain addresses. A responder then no
+    /// longer uses data from this memory, so the program may change the memory.
     static void withdraw_requests(Qp& qp) noexcept;
 
     // Functions in receive.cpp, which process received packets. If the connection "from" is null,
@@ -161,8 +165,8 @@ struct Engine::Implementation : fabric::Handler {
 
     // Functions in requester.cpp, which send requests:
 
-    /// Sends the posted requests of a queue pair until its send queue is empty or a request must
-    /// wait.
+    /// Sends the posted requests of a queue pair until all were sent, or until a request must wait
+    /// or fails.
     void run(Qp& qp);
     void run_all();
     /// Called when an allocation failed in run() or during the processing of packets. Makes the
@@ -187,22 +191,25 @@ struct Engine::Implementation : fabric::Handler {
     /// connection that are stored in the queue pair and in its requests.
     static void disconnect(Qp& qp) noexcept;
     /// Completes the oldest request in the send queue with an error, and moves the queue pair to
-    /// the error state.
+    /// the error state. Does nothing if the send queue is empty, or if the queue pair is already in
+    /// this state.
     void fail_oldest(Qp& qp, ibv_wc_status status);
 
     // Functions in srd_requester.cpp and srd_responder.cpp, for queue pairs of the type SRD:
 
-    /// Called by run() for an SRD queue pair: sends the posted requests, or delays them (see
-    /// send_all_held()).
+    /// Sends or delays (see send_all_held()) the posted requests of an SRD queue pair, and
+    /// continues the requests in Srd::blocked. Called by run().
     void run_srd(Qp& qp);
     /// Sends all posted requests that SRD queue pairs delay. The delay changes the order of
     /// requests, because SRD does not guarantee an order.
     void send_all_held();
     void expired_srd(Qp& qp);
-    /// Called when an SRD queue pair goes from the state RTR to the state RTS.
+    /// Starts the request numbers of an SRD queue pair at its send PSN, and sets a new Srd::epoch
+    /// and the seed of Srd::random. Called when the queue pair goes from the state RTR to the state
+    /// RTS.
     static void start_srd(Qp& qp) noexcept;
-    /// Called when @p connection to another process was closed. The next run() retransmits the
-    /// requests of the SRD queue pair that were in flight on this connection.
+    /// Removes the closed @p connection from the requests of an SRD queue pair. The next run()
+    /// retransmits those of them that are in SrdRequest::State::sent.
     static void disconnect_srd(Qp& qp, const fabric::Connection& connection);
     void handle_srd_response(Qp& qp, const Packet& packet);
     void handle_srd_request(Qp& qp, fabric::Connection* from, const Packet& packet);
@@ -210,9 +217,9 @@ struct Engine::Implementation : fabric::Handler {
     void reject_srd_request(fabric::Connection* from, const Packet& packet);
     /// The SRD queue pairs that currently delay posted requests; see send_all_held().
     std::vector<Qp*> holding;
-    /// Removes the connections from the requester of the queue pair and from its requests, and
-    /// cancels its delayed ACK. Called when all connections are closed: at the end of the process,
-    /// and after fork(2).
+    /// Removes the connections from the requester and the responder of the queue pair and from its
+    /// SRD requests, and cancels its delayed ACK. Called when all connections are closed: at the
+    /// end of the process, and after fork(2).
     static void forget_connections(Qp& qp) noexcept;
     /// Forgets all connections of this process to other processes.
     void forget_peers();
@@ -223,7 +230,7 @@ struct Engine::Implementation : fabric::Handler {
     /// path. Returns false and changes nothing if the fast path cannot be used; OutboundRequest
     /// must then send the request.
     [[nodiscard]] bool send_short(Qp& qp);
-    /// Delivers a small request from @p qp to another queue pair of this process, without a ring in
+    /// Delivers a small request from @p qp to a queue pair of this process, without a ring in
     /// shared memory.
     /// @param position  position of the request in the send queue
     void deliver_short(Qp& qp, std::uint64_t position, ShortHeader& header,
@@ -240,9 +247,9 @@ struct Engine::Implementation : fabric::Handler {
     /// Calls write_directly() for the next posted request of the queue pair. Unlike send_short(),
     /// accepts data in several scatter/gather entries, and up to longest_direct_write bytes.
     [[nodiscard]] bool write_long_directly(Qp& qp);
-    /// Called after this process has executed an RDMA write that arrived as a packet from another
-    /// process. Permits that process to execute later writes to the same memory region directly,
-    /// without a packet.
+    /// Permits another process to execute later RDMA writes to a memory region directly, without a
+    /// packet. Does nothing if the memory permits no direct writes, for example that of a memory
+    /// window. Called after this process has executed an RDMA write that arrived as a packet.
     /// @param source  number of the queue pair of the other process
     /// @param rkey  the key of the memory region
     void grant_writes(const Qp& qp, fabric::Connection& to, std::uint32_t source,
@@ -260,8 +267,8 @@ struct Engine::Implementation : fabric::Handler {
 
     // Functions in acknowledge.cpp, for delayed ACKs of requests that did not request an ACK:
 
-    /// Called after a reliable queue pair has executed a received request that did not request an
-    /// ACK. acknowledge() sends the ACK later.
+    /// Delays the ACK of a request that a reliable queue pair has executed and that did not request
+    /// an ACK. acknowledge() sends it later.
     void defer_ack(Qp& qp, fabric::Connection* from) noexcept {
         qp.responder.ack_pending = true;
         qp.responder.ack_connection = from;
@@ -272,11 +279,11 @@ struct Engine::Implementation : fabric::Handler {
     void list_ack(Qp& qp) noexcept;
     /// Sends the delayed ACK of a queue pair, if it has one.
     void acknowledge(Qp& qp);
-    /// Sends the delayed ACKs of all queue pairs.
+    /// Sends the delayed ACKs of the queue pairs in the list ack_pending.
     void acknowledge_all();
-    /// Called when the process exits. Waits for at most 1 second until the other processes have
-    /// consumed the packets of this process. The reason: with a NIC, packets that were sent arrive
-    /// even if the sender exits. With softverbs, another process can accept a connection and
+    /// Waits for at most 1 second until the other processes have consumed the packets of this
+    /// process. Called when the process exits. The reason: with a NIC, packets that were sent
+    /// arrive even if the sender exits. With softverbs, another process can accept a connection and
     /// receive its packets only while this process exists.
     /// @param lock  holds Process::lock; released during the wait
     void wait_until_consumed(std::unique_lock<Lock>& lock);
@@ -317,10 +324,9 @@ struct Engine::Implementation : fabric::Handler {
     void expired(Qp& qp);
     void deliver_delayed(std::uint64_t now);
     void raise_moderated(std::uint64_t now);
-    /// Called when the ring to the process of the destination is full and a datagram must be sent.
-    /// Sets a timer and returns true if the datagram should wait until the ring has room. Returns
-    /// false if the datagram should be dropped, because that process has consumed no packets since
-    /// an earlier wait.
+    /// Returns whether a datagram for which the ring to the destination process has no room should
+    /// wait; if so, sets a timer. Returns false if the datagram should be dropped, because that
+    /// process has consumed no packets since an earlier wait.
     [[nodiscard]] bool worth_waiting(Qp& qp);
     /// Returns when the next timer or delay ends, in nanoseconds of fabric::now_ns(). 0: none.
     [[nodiscard]] std::uint64_t next_deadline() const noexcept;
@@ -328,17 +334,18 @@ struct Engine::Implementation : fabric::Handler {
     // Functions in agent.cpp, for the agent thread (a background thread):
 
     void agent();
-    /// Does one cycle of the agent thread: receives packets, runs the timers that have expired at
-    /// @p now, and, unless planned faults affect packets, sends delayed ACKs. Does not wait.
-    /// Returns the number of packets that came from other processes. Throws std::bad_alloc; packets
-    /// may then be lost.
+    /// Does one cycle of the agent thread: calls run_all() if runs_all is true, handles socket
+    /// events, receives packets, runs the timers that have expired at @p now, and, unless planned
+    /// faults affect packets, sends delayed ACKs. Does not wait. Returns the number of packets that
+    /// came from other processes. Throws std::bad_alloc; packets may then be lost.
     unsigned run_agent_once(std::uint64_t now);
     /// Returns whether run_agent_once() has work that does not depend on other processes: queued
     /// packets, delayed ACKs, an expired timer, or a call of run_all().
     [[nodiscard]] bool has_work(std::uint64_t now) const noexcept;
     void wake_agent_before(std::uint64_t deadline);
-    /// Processes packets that have arrived, without waiting for more packets. Returns the number of
-    /// processed packets that came from other processes.
+    /// Processes packets between queue pairs of this process, and at most 64 packets that have
+    /// arrived from other processes. Does not wait. Returns the number of processed packets that
+    /// came from other processes.
     unsigned work();
 
     void forget(Qp& qp);
@@ -349,14 +356,14 @@ struct Engine::Implementation : fabric::Handler {
     unsigned slot = 0;
     std::unique_ptr<std::thread> thread;
     bool stopping = false;
-    /// Set by run_later(): the agent (background) thread must call run_all().
+    /// Whether run_agent_once() must call run_all() in its next call, because memory was exhausted.
     bool runs_all = false;
     /// State of the agent (background) thread: running (awake), sleeping for a short time because
-    /// the program polls (napping), or sleeping until an event (asleep).
+    /// the program polls (napping), or sleeping until an event or a timer (asleep).
     enum class Agent : std::uint8_t { awake, napping, asleep };
     Agent agent_state = Agent::awake;
     /// Time at which the sleep of the agent thread ends, in nanoseconds of fabric::now_ns(). 0: no
-    /// limit.
+    /// limit. Valid while the thread sleeps.
     std::uint64_t agent_wakes_at = 0;
     bool program_sleeps = false;
     std::uint64_t polls = 0;
@@ -368,8 +375,8 @@ struct Engine::Implementation : fabric::Handler {
     std::vector<Qp*> ack_pending;
     unsigned waiting_for_receivers = 0;
 
-    /// A queued packet from one queue pair of this process to another queue pair of this process.
-    /// The memory of its member "record" is reused for later packets.
+    /// A queued packet between queue pairs of this process. The memory of its member "record" is
+    /// reused for later packets.
     struct Local {
         fabric::Lane lane = fabric::Lane::requests;
         std::vector<std::byte> record;
@@ -380,10 +387,12 @@ struct Engine::Implementation : fabric::Handler {
     bool draining = false;
 
     // Functions in copying.cpp: the receiver copies the data of a long message from memory of the
-    // sender, at most copy_step_bytes at a time. Between two parts, other threads can call verbs.
+    // sender, at most copy_step_bytes at a time, so that other threads can call verbs in the
+    // meantime.
 
-    // "withdrawn": the sender has invalidated the address of the data. "ignored": nothing was
-    // copied, because the packet is not valid now; copy_step() does not return it.
+    // "withdrawn": the sender has invalidated the address of the data. "ignored": the packet has no
+    // effect, because it is not valid now or its data could not be stored; copy_step() does not
+    // return this value.
     enum class Copy : std::uint8_t { complete, incomplete, withdrawn, failed, ignored };
     /// Copies the next part of the data of a received packet from memory of the sender.
     /// @param done  the number of bytes that were copied before; the function increases it
@@ -397,11 +406,10 @@ struct Engine::Implementation : fabric::Handler {
     /// the sender, or if the packet must wait for such a packet.
     void set_aside(fabric::Connection* from, fabric::Lane lane, std::span<const std::byte> record);
     /// Processes a packet between queue pairs of this process. Queues the packet with set_aside()
-    /// if its data must still be copied from memory of the sender, or if an earlier packet to the
-    /// same queue pair is queued.
+    /// if its data must still be copied from memory of the sender, or if must_wait() is true.
     void deliver_local(fabric::Lane lane, std::span<const std::byte> record);
     /// Returns whether a packet between queue pairs of this process must wait, because set_aside()
-    /// has queued an earlier packet to the same queue pair.
+    /// has queued an earlier one in the same lane to the same queue pair.
     [[nodiscard]] bool must_wait(fabric::Lane lane, std::span<const std::byte> record) const;
     /// Continues to copy the data of the packets that set_aside() has queued. Processes each packet
     /// after its data is copied completely, and then the packets that waited for it.
@@ -418,11 +426,11 @@ struct Engine::Implementation : fabric::Handler {
         std::uint32_t destination;
     };
     std::deque<SetAside> set_asides;
-    /// True if the last call of work() ended before the data of a received packet was completely
-    /// copied from memory of the sender.
+    /// True if a copy of the data of a received packet from memory of the sender was not completed
+    /// since the last call of work() began.
     bool copying = false;
-    /// Number of bytes that may still be copied from memory of senders before Process::lock is
-    /// released. The last call of copy_step() may exceed this number.
+    /// Number of bytes that may still be copied from memory of senders until posted(), work() or
+    /// continue_copies() sets this number again. The last call of copy_step() may exceed it.
     std::uint64_t copy_budget = 0;
 
     struct Delayed {
@@ -434,7 +442,8 @@ struct Engine::Implementation : fabric::Handler {
     };
     std::vector<Delayed> delayed;
     /// Sends delayed packets. If SOFTVERBS_DISORDER (a test setting) has delayed a packet, and the
-    /// packet does not fit into its ring now, adds the packet to `delayed` again.
+    /// packet does not fit into its ring now, adds the packet to `delayed` again. A packet that a
+    /// planned fault has delayed is lost in this case.
     void send_delayed(std::vector<Delayed> due, std::uint64_t now);
 
     /// A received RDMA write that SOFTVERBS_DISORDER (a test setting) delays. Its target memory
@@ -465,7 +474,7 @@ struct Engine::Implementation : fabric::Handler {
     /// belongs to no process. The usual cause is a peer with another SOFTVERBS_DIR. Prints nothing
     /// if this process was connected to a process with the slot of the queue pair earlier: that
     /// process has ended, which is not an error of the user. Also prints nothing if this function
-    /// has already printed the error.
+    /// has printed such an error before.
     void report_missing_process(std::uint32_t number);
     std::set<unsigned> slots_seen;
     bool missing_process_reported = false;

@@ -14,8 +14,8 @@ namespace softverbs {
 
 namespace {
 
-/// Returns the slots of all other softverbs processes. Each process has a socket file <slot>.sock
-/// in the rendezvous directory.
+/// Returns the slots of the other processes that have a socket file <slot>.sock in the rendezvous
+/// directory.
 std::vector<unsigned> other_processes(const fabric::Node& node) {
     const fabric::NoCancellation not_cancelled;
     std::vector<unsigned> slots;

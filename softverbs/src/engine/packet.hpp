@@ -65,7 +65,7 @@ struct PacketHeader {
     std::uint32_t imm_or_key;
     std::uint64_t remote_address;
     std::uint32_t rkey;
-    std::uint32_t qkey;
+    std::uint32_t qkey; // XRC: the number of the shared receive queue
     /// Length of the message in bytes.
     std::uint64_t length;
     /// Offset in bytes at which the data of this packet begins in the message.
@@ -86,18 +86,19 @@ struct PacketHeader {
     std::uint16_t source_lid;
     std::uint16_t destination_lid;
     std::uint8_t service_level;
-    /// In an RNR NAK: the RNR timer of the responder. In requests and read responses of connected
-    /// queue pairs: the path MTU of the queue pair that has sent the packet, as enum ibv_mtu.
+    /// In an RNR NAK of a connected queue pair: its RNR timer. In requests and read responses of
+    /// connected queue pairs: the path MTU of the queue pair that has sent the packet, as enum
+    /// ibv_mtu.
     std::uint8_t mtu_or_rnr_timer;
-    std::uint8_t device; // device index of the receiving queue pair
-    /// In an RDMA read or atomic request: the number of RDMA read and atomic requests that the
-    /// requester has in flight, including this one.
+    std::uint8_t device; // device index of the receiving queue pair, or device_by_address
+    /// In an RDMA read or atomic request: the number of RDMA read and atomic requests, including
+    /// this one, whose results the responder must keep.
     std::uint8_t reads_outstanding;
     ibv_gid source_gid;
     ibv_gid destination_gid;
 };
 static_assert(sizeof(PacketHeader) == 120 && alignof(PacketHeader) == 8);
-inline constexpr std::uint32_t packet_magic = 0x73760002; // the last byte is the protocol version
+inline constexpr std::uint32_t packet_magic = 0x73760002; // the lowest byte is the protocol version
 
 /// The RoCE version, and the fields of a GRH that the requester takes from the address handle. The
 /// GIDs are not included; they are members of PacketHeader. PacketHeader::compare_add has the

@@ -57,15 +57,17 @@ template <class Header>
     return true;
 }
 
-/// Returns whether at least a part of the request was sent, and no response has completed the
-/// request yet.
+/// Returns whether the engine has begun to send the request (state "sending" or "sent") and no
+/// response has completed it. Returns false for a request that waits for its retransmission,
+/// because resend() has set its state to "waiting".
 [[nodiscard]] inline bool in_flight(const SendRequest& request) noexcept {
     return request.state == SendRequest::State::sent ||
            request.state == SendRequest::State::sending;
 }
 
-/// Returns the position in the send queue of the request that was sent with the packet sequence
-/// number @p psn. Returns sends.end() if there is no such request.
+/// Returns the position in the send queue of the request with the packet sequence number @p psn.
+/// Does not find requests in the state "waiting": they were not sent yet, or wait for their
+/// retransmission. Returns sends.end() if there is no such request.
 [[nodiscard]] std::uint64_t find_request(Qp& qp, std::uint32_t psn);
 /// If the request is an RDMA read or an atomic, decrements Requester::reads_in_flight, and also
 /// fetches_in_flight if the requester copies the data from memory of the responder.
@@ -76,9 +78,11 @@ void finish(Qp& qp, SendRequest& request) noexcept;
 /// request with another state.
 void retire(Qp& qp);
 
-/// At least every 16th unsignaled request has the ACK request flag. The others need none, because
-/// an ACK acknowledges all earlier requests. If the last requests do not have the flag, the
-/// requester retransmits them with the flag when its timer expires.
+/// A request whose position in the send queue is a multiple of this number has the ACK request
+/// flag, even if it is unsignaled. Most other unsignaled requests do not have it, because an ACK
+/// also acknowledges earlier requests. If the last requests do not have the flag, the responder
+/// sends a delayed ACK (acknowledge.cpp). If none arrives, the requester retransmits them with the
+/// flag when its timer expires.
 inline constexpr std::uint64_t ack_request_interval = 16;
 /// Returns whether the send request at @p position must request an ACK.
 [[nodiscard]] inline bool needs_ack_request(Qp& qp, std::uint64_t position,
@@ -113,16 +117,17 @@ class OutboundRequest {
   private:
     Step local();
     Step datagram();
-    /// Sends a multicast datagram to all softverbs processes of this user on this host. Returns
-    /// false if the CUDA driver cannot read the data from GPU memory.
+    /// Sends a multicast datagram to all processes in the rendezvous directory, including this one.
+    /// Returns false if the CUDA driver cannot read the data from GPU memory.
     [[nodiscard]] bool multicast(const EntryList& entries);
     Step connected();
     /// Returns whether the request must wait until earlier reads and atomics have completed. The
     /// reasons are a fence, or the limit max_rd_atomic, or an earlier read whose data the requester
     /// still copies from memory of the responder.
     [[nodiscard]] bool has_to_wait() const;
-    /// Completes the request with an error if it is the oldest request in the send queue.
-    /// Otherwise, makes the request wait until all earlier requests have completed.
+    /// If the request is the oldest one in the send queue, completes it with an error and moves the
+    /// queue pair to the error state (UC and UD: to the state SQE). Otherwise, makes the request
+    /// wait until all earlier requests have completed.
     Step fail_in_turn(ibv_wc_status status);
     /// Checks the length of the request, and whether the queue pair permits reads and atomics.
     /// Returns IBV_WC_SUCCESS, or the completion status for the error.
@@ -147,8 +152,8 @@ class OutboundRequest {
     std::uint64_t position_;
     SendRequest& request_;
     fabric::Connection* to_ = nullptr;
-    /// True if this is the first transmission of the request, or a retransmission from its start.
-    /// False if earlier packets of the current transmission were already sent.
+    /// True if this object begins a transmission or retransmission of the request. False if an
+    /// earlier object has begun it and then had to wait.
     bool begins_ = false;
 };
 

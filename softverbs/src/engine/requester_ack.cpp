@@ -18,9 +18,9 @@ using Kind = PacketHeader::Kind;
 using NakCode = PacketHeader::NakCode;
 using Copy = Engine::Implementation::Copy;
 
-/// Changes the state of all requests before @p position to "done", because a response also
-/// acknowledges the earlier requests. Stops and returns false at a read or an atomic in flight,
-/// because such a request needs its own response.
+/// Changes the state of the requests in flight before @p position to "done", because a response
+/// also acknowledges the earlier requests. Stops and returns false at a read or an atomic in
+/// flight, because such a request needs its own response.
 bool finish_before(Qp& qp, std::uint64_t position) {
     for (std::uint64_t i = qp.sends.first(); i < position; ++i) {
         SendRequest& request = qp.sends[i];
@@ -52,7 +52,8 @@ constexpr std::array<std::uint32_t, 32> rnr_delays{
     2048,  3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
 
 /// Stores the data of a read response in the memory of the request. If the response contains the
-/// address of the data, copies the data directly from memory of the responder's process.
+/// address of the data, copies the data directly from memory of the responder's process. Returns
+/// Copy::ignored if the response has no effect, or if the request must fail.
 /// @param status  set to the completion status of the request if the request must fail
 Copy scatter_read(Engine::Implementation& engine, Qp& qp, std::uint64_t position,
                   fabric::Connection* from, const Packet& packet, ibv_wc_status& status) {

@@ -51,8 +51,8 @@ class InboundRequest {
     void send();
     /// For a shared receive queue that matches tags (tagged_send.cpp): takes a tagged buffer
     /// (ibv_post_srq_ops()) or a receive request for the received message. Returns false if the
-    /// packet needs no further processing, because an RNR NAK was sent or because the message has
-    /// started a rendezvous (an RDMA read of its data).
+    /// packet needs no further processing, because an RNR NAK was sent, or because the message has
+    /// started a rendezvous (an RDMA read of its data) or was rejected.
     bool have_tagged_receive();
     void match_rendezvous(const ibv_tmh& message, const ibv_rvh& rendezvous);
     void write();
@@ -73,15 +73,16 @@ class InboundRequest {
     }
     /// Returns the opcode for the completion of a received send.
     [[nodiscard]] ibv_wc_opcode receive_opcode() const;
-    /// Fails the receive request of a send, because its memory does not permit the access.
+    /// Completes the receive request of a send with an error, because its memory does not permit
+    /// the access. Sends a NAK, and moves the queue pair to the error state.
     void deny_receive();
     [[nodiscard]] bool sums_up() const;
     [[nodiscard]] bool is_last() const {
         return (header_.flags & PacketHeader::to_fetch) != 0 ||
                header_.offset + header_.payload == header_.length;
     }
-    /// Takes a receive request for the received message. If no receive request is posted, sends an
-    /// RNR NAK and returns false.
+    /// Takes a receive request for the received message, unless one was already taken. If none is
+    /// posted, calls send_nak() with the code "rnr" and returns false.
     bool have_receive();
     /// Adds the completion of the receive request to the completion queue.
     /// @param data  data that the CPU copies to the receive buffer when the program polls the
@@ -102,6 +103,7 @@ class InboundRequest {
     [[nodiscard]] Outgoing make_response(Kind kind) const;
     void send_response(Outgoing& answer);
     void send_ack();
+    /// Sends a NAK. Does nothing on an unreliable queue pair, unless the packet requests an ACK.
     void send_nak(NakCode nak_code);
     /// Sends a NAK. On a reliable queue pair, also raises the asynchronous event @p event and moves
     /// the queue pair to the error state.
@@ -112,7 +114,8 @@ class InboundRequest {
     /// with the code invalid_request and moves a reliable queue pair to the error state.
     bool enabled(unsigned access);
     /// Returns whether the queue pair and the rkey permit the access, and stores the memory range
-    /// in @p window. If not, sends a NAK and moves a reliable queue pair to the error state.
+    /// in @p window. If not, sends a NAK and moves a reliable queue pair to the error state. The
+    /// rkey is not checked for a message of 0 bytes.
     bool permitted(unsigned access, Window& window);
 
     Engine::Implementation& engine_;
@@ -121,8 +124,8 @@ class InboundRequest {
     fabric::Connection* from_;
     const Packet& packet_;
     const PacketHeader& header_;
-    /// Whether the message was received in a tagged buffer. The completion of the message then has
-    /// the flag IBV_WC_TM_DATA_VALID.
+    /// Whether the message was received completely in a tagged buffer. The completion of the
+    /// message then has the flag IBV_WC_TM_DATA_VALID.
     bool tag_data_valid_ = false;
     bool incomplete_ = false;
 };

@@ -216,9 +216,9 @@ void InboundRequest::end_send(std::uint64_t length, const Scatter* data) {
 void InboundRequest::write() {
     Window window{};
     const bool with_immediate = (header_.flags & PacketHeader::has_immediate) != 0;
-    // The rkey of an RDMA write is checked at the first packet. With immediate data, the last
-    // packet needs a receive request. If the write has only one packet, take the receive request
-    // first: it must complete with IBV_WC_LOC_ACCESS_ERR if the rkey is invalid.
+    // With immediate data, the last packet of an RDMA write needs a receive request. If the write
+    // has only one packet, take the receive request before the rkey is checked: it must complete
+    // with IBV_WC_LOC_ACCESS_ERR if the rkey is invalid.
     const bool single_packet = header_.length <= (std::uint64_t{128} << qp_.attributes.path_mtu);
     if (!sums_up() || !enabled(IBV_ACCESS_REMOTE_WRITE) ||
         (with_immediate && single_packet && !have_receive()) ||

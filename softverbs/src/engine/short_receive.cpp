@@ -20,8 +20,9 @@ namespace {
 
 using Kind = PacketHeader::Kind;
 
-/// Returns the destination queue pair of a packet if it is connected to the source queue pair, in
-/// the state RTS, uses short headers and has an active port. Otherwise, returns null.
+/// Returns the destination queue pair of a packet if it is connected to the source queue pair, is
+/// in the state RTS, uses short headers, and has an active port. The type, the path MTU and the
+/// device index in the header must also be its own. Otherwise, returns null.
 /// @param sender  slot of the process that has sent the packet
 [[gnu::always_inline]] inline Qp* find_connected(const ShortHeader& header, unsigned sender) {
     Qp* const qp = process().qps.find(header.destination);
@@ -35,8 +36,8 @@ using Kind = PacketHeader::Kind;
     return qp;
 }
 
-/// Returns the destination queue pair of a request if find_connected() returns it and, on RC, if it
-/// expects the packet sequence number of the request. Otherwise, returns null.
+/// Returns the same as find_connected(), but null if the packet sequence number has more than 24
+/// bits or, on RC, is not the expected one.
 Qp* find_receiver(const ShortHeader& header, unsigned sender) {
     Qp* const qp = find_connected(header, sender);
     if (qp == nullptr || (header.psn & ~psn_mask) != 0 ||

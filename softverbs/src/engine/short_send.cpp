@@ -9,8 +9,9 @@
 #include "objects/process.hpp"
 
 // The fast path of the requester for small sends and RDMA writes on RC and UC queue pairs. It
-// copies the data from the memory of the request to the packet in shared memory. If it cannot send
-// a request, OutboundRequest sends the request.
+// copies the data from the memory of the request to a packet in shared memory, to the memory of the
+// responder, or to a buffer on the stack. If it cannot send a request, OutboundRequest sends the
+// request.
 
 namespace softverbs {
 
@@ -18,12 +19,13 @@ namespace {
 
 using Kind = PacketHeader::Kind;
 
-/// Maximum length in bytes of a packet that the fast path sends to a queue pair of this process.
-/// Such a packet is built in a buffer on the stack.
+/// Maximum length in bytes of a packet that the fast path sends to a queue pair of this process. A
+/// buffer on the stack has room for such a packet.
 constexpr std::size_t longest_local = 512;
 
-/// Stores the address of the data of a send request in @p data. Returns false if the data is not
-/// one range of memory that the CPU can read.
+/// Stores the address of the data of a send request in @p data: null if the data has 0 bytes.
+/// Returns false if the request has several scatter/gather entries, or if find_plain_bytes()
+/// returns null for its entry.
 bool find_data(Qp& qp, std::uint64_t position, const SendRequest& request, const std::byte*& data) {
     if (request.length == 0) {
         data = nullptr;
@@ -42,7 +44,7 @@ bool find_data(Qp& qp, std::uint64_t position, const SendRequest& request, const
 }
 
 /// Returns false if something prevents the use of the fast path for the next posted request of the
-/// queue pair, such as a retransmission, a fence or an inactive port.
+/// queue pair, such as a retransmission, a fence that must wait, or an inactive port.
 bool may_send_short(const Qp& qp, const SendRequest& request) {
     const Requester& requester = qp.requester;
     return request.state == SendRequest::State::waiting &&

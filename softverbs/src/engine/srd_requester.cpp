@@ -10,8 +10,8 @@
 // The requester of SRD queue pairs; see objects/srd.hpp. SRD does not keep the order of requests,
 // so programs must work with any order. Therefore the requester delays a few posted requests, and
 // sends them in a random order. The environment variable SOFTVERBS_DISORDER sets the seed of the
-// random numbers. All delayed requests are sent when the program polls, or at the latest 50 µs
-// after they were posted.
+// random numbers. All delayed requests are sent when the program polls an empty completion queue,
+// or when a timer of 50 µs expires.
 
 namespace softverbs {
 
@@ -90,8 +90,8 @@ void send_held(Engine::Implementation& engine, Qp& qp, std::size_t most) {
     }
 }
 
-/// Continues the requests that wait because the ring to the responder's process was full. If this
-/// ring is still full, the request waits again.
+/// Continues the requests in Srd::blocked. A request whose ring is still full is added to this list
+/// again.
 void send_blocked(Engine::Implementation& engine, Qp& qp) {
     auto& blocked = qp.srd->blocked;
     for (std::size_t left = blocked.size(); left > 0 && !blocked.empty(); --left) {
@@ -162,9 +162,9 @@ void Engine::Implementation::expired_srd(Qp& qp) {
             transmit_srd(*this, qp, number);
         } else if ((request.blocked || (to != nullptr && to->taken() < request.record)) &&
                    (to == nullptr || to->delivers())) { // NOLINT(bugprone-branch-clone)
-            // The request was not sent yet, or the responder's process has not read the request,
-            // because that process is busy. Set a new deadline for the response without counting a
-            // retry.
+            // The request was not sent completely, or the responder's process has not read the
+            // request, because that process is busy. Set a new deadline for the response without
+            // counting a retry.
             request.deadline = now + first_srd_timeout_ns;
         } else if (request.retries == most_retries) {
             complete_srd(qp, number, request.answered ? Status::unresponsive : Status::unreachable);

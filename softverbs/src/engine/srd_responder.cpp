@@ -172,7 +172,7 @@ class SrdInbound {
         return stored ? Status::success : Status::remote_bad_status;
     }
 
-    /// Checks an RDMA request, and stores the remote memory range in @p window.
+    /// Checks an RDMA request, and stores the memory range that it accesses in @p window.
     [[nodiscard]] Status open(unsigned access, Window& window) const {
         // EFA executes an RDMA request only if the responder has an address handle for the
         // requester.

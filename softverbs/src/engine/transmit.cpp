@@ -116,8 +116,8 @@ void Engine::Implementation::append_local(
 
 void Engine::Implementation::delay(fabric::Connection* to, fabric::Lane lane, Outgoing& packet,
                                    std::uint64_t due, std::uint32_t source) {
-    // If memory is exhausted below, an exception is thrown before the packet is queued. run_later()
-    // then sends the request again.
+    // If memory is exhausted below, an exception is thrown before the packet is queued. A request
+    // is then sent again after run_later().
     Delayed late{due, to, lane, {}, source};
     std::vector<std::byte>& record = late.record;
     const auto add = [&record](std::span<const std::byte> bytes) {
@@ -183,7 +183,7 @@ std::size_t Engine::Implementation::describe(fabric::Connection* to, fabric::Lan
             continue;
         }
         // If possible, share the memory with the receiving process. That process then maps the
-        // memory, and needs no system call to copy the data.
+        // memory, and needs no system call to copy data from a memfd.
         const Mapping* const memory = window.mr->mapping;
         if (memory != nullptr) {
             const auto [share, is_new] =
