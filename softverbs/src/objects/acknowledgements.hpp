@@ -35,8 +35,10 @@ void event_taken(Object& object) {
     ++process().unacknowledged_events;
 }
 
-/// Called when the program acknowledges @p count events of the object. If fewer received events are
-/// unacknowledged, counts a violation (an error of the program, see softverbs_violations()).
+/// Subtracts @p count from the number of unacknowledged events of the object, and wakes
+/// wait_for_acknowledgements(). Called when the program acknowledges events. If fewer received
+/// events are unacknowledged, counts a violation (an error of the program, see
+/// softverbs_violations()).
 template <class Object>
 void event_acknowledged(Object& object, std::uint32_t count = 1) {
     if (count > object.unacknowledged) {

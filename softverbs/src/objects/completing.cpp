@@ -36,9 +36,9 @@ ibv_wc_opcode completed_opcode(ibv_wr_opcode opcode) noexcept {
     }
 }
 
-/// Returns whether a send request of the queue pair is in flight: it was sent, at least partly, and
-/// has not completed. A request that must be retransmitted is also in flight. On an SRD queue pair,
-/// posted requests that are still delayed (Srd::held) count, too.
+/// Returns whether the queue pair has begun to send a request that has not completed. This includes
+/// requests that must be retransmitted and, on an SRD queue pair, posted requests that are still
+/// delayed (Srd::held).
 bool is_sending(const Qp& qp) noexcept {
     if (qp.srd != nullptr) {
         return !qp.srd->requests.empty();

@@ -175,14 +175,13 @@ void end_push_slowly(Cq& cq, Completion& completion);
 /// no more completions are added, and the queue pairs that use the queue and are not in the reset
 /// state enter the error state with IBV_EVENT_QP_FATAL.
 /// @param data  for scatter-to-CQE: data that the CPU copies to the buffers of the work request
-/// when
-///     the program polls the completion, or now if there is not enough memory to store it. Null:
-///     none
+///     when the program polls the completion, or now if there is not enough memory to store the
+///     data. Null: none
 void push(Cq& cq, const Completion& completion, const Scatter* data = nullptr);
 /// Like push(), but without a copy of the completion: returns an entry of the ring, in which the
-/// caller must store the completion, and then call end_push(). The caller must set all members
-/// except the timestamps, because the entry contains an old completion. Returns null if the queue
-/// has overrun.
+/// caller must store the completion, and then call end_push(). The caller must set all members that
+/// are used for this kind of completion, except the timestamps, because the entry contains an old
+/// completion. Returns null if the queue has overrun.
 [[nodiscard]] inline Completion* begin_push(Cq& cq) {
     const std::uint64_t count = cq.pushed - cq.taken;
     if (!cq.broken && count != static_cast<std::uint64_t>(cq.cqe) && count <= cq.mask) [[likely]] {

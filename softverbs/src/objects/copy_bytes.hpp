@@ -17,8 +17,8 @@ namespace softverbs {
 /// A memory barrier for stores: other threads see the stores before this call before they see the
 /// stores after this call. On x86, the barrier needs no instruction.
 inline void order_stores() noexcept {
-#ifdef __SANITIZE_THREAD__
-    std::atomic_signal_fence(std::memory_order_release); // TSan does not support thread fences
+#ifdef __SANITIZE_THREAD__ // defined by g++ with -fsanitize=thread, but not by clang 14
+    std::atomic_signal_fence(std::memory_order_release); // g++ warns about a thread fence (-Wtsan)
 #else
     std::atomic_thread_fence(std::memory_order_release);
 #endif

@@ -54,7 +54,8 @@ std::optional<Driver> find_driver() noexcept {
     return complete ? std::optional(driver) : std::nullopt;
 }
 
-/// Returns the functions of the CUDA driver, or null if the program has not loaded the driver.
+/// Returns the functions of the CUDA driver, or null if the program has not loaded the driver or
+/// the driver lacks one of them.
 const Driver* driver() noexcept {
     static std::optional<Driver> found;
     if (!found) {

@@ -32,14 +32,15 @@ struct Rules {
     /// Errno with which ibv_reg_dmabuf_mr() fails before it checks the file descriptor. 0: no
     /// error.
     int dmabuf_error = 0;
-    /// Errno with which ibv_reg_dmabuf_mr() fails if the file descriptor is a valid dma-buf. 0: no
+    /// Errno with which ibv_reg_dmabuf_mr() fails after the check of the file descriptor. 0: no
     /// error.
     int dmabuf_attach_error = 0;
-    bool dmabuf_unchecked = false; // also register descriptors that cannot be mapped
+    bool dmabuf_unchecked = false; // also register descriptors that fail the check
     /// Access flags for which ibv_reg_dmabuf_mr() fails with EOPNOTSUPP.
     unsigned dmabuf_refused_access = 0;
-    /// Whether the functions of mlx5dv.h accept the device, and small payloads are copied by the
-    /// CPU when their completions are polled (see scatter_to_cqe.hpp).
+    /// Whether the device behaves like an mlx5 device: for example, the functions of mlx5dv.h
+    /// accept it, and the CPU copies small payloads when their completions are polled (see
+    /// scatter_to_cqe.hpp).
     bool is_mlx5 = false;
     /// Whether the device behaves like EFA: the functions of efadv.h accept it, and verbs have the
     /// restrictions of libefa and of the efa kernel driver. See efa.hpp.
@@ -103,7 +104,8 @@ class EventDescriptor {
     /// call does not change the number of events.
     [[nodiscard]] int take() const;
     /// Subtracts one from the number of events that the program has not received, unless it is
-    /// already 0. Does not block.
+    /// already 0. Does not block. Has no effect if the kernel does not support RWF_NOWAIT for an
+    /// eventfd.
     void retract() const noexcept;
 
   private:
@@ -119,7 +121,8 @@ struct Context : verbs_context {
     std::shared_ptr<DeviceFile> file;
     EventDescriptor async;
     std::deque<ibv_async_event> async_events;
-    /// Number of verbs objects, such as PDs and CQs, that belong to this context.
+    /// Number of verbs objects, such as PDs and CQs, that belong to this context. MRs and MWs are
+    /// not included: they count as users of their PD.
     unsigned users = 0;
     /// Whether the device has failed (IBV_EVENT_DEVICE_FATAL). Verbs then fail with EIO, except
     /// those that destroy objects, poll completions or read events.

@@ -9,13 +9,13 @@
 
 namespace softverbs {
 
-/// The lkeys and rkeys of all memory regions and windows. Keys look random and differ between
-/// processes. A freed key is not reused soon, so that the use of a stale key is detected.
+/// The lkeys and rkeys of all memory regions and windows. Keys look random, so they usually differ
+/// between processes. A freed key is not reused soon, so that the use of a stale key is detected.
 ///
 /// As in hardware, the upper 24 bits of a key are an index and the lower 8 bits are a variant. Each
-/// time a memory window is bound, its key gets another variant. The lkey and the rkey of a region
-/// have the same index and different variants, so that a program that confuses them fails, as it
-/// does on NICs whose lkeys and rkeys differ.
+/// bind of a type 1 window changes the variant of its key. For a type 2 window, the program chooses
+/// the variant. The lkey and the rkey of a region have the same index and different variants, so
+/// that a program that confuses them fails, as it does on NICs whose lkeys and rkeys differ.
 class KeyTable {
   public:
     KeyTable();
@@ -27,7 +27,8 @@ class KeyTable {
     /// keys are in use.
     [[nodiscard]] std::uint32_t insert(Grant& grant) noexcept;
     /// Adds the keys of a memory region of another process, grant.lkey and grant.rkey. Returns
-    /// false if the allocation of memory fails, or if this process uses a key with the same index.
+    /// false if the allocation of memory fails, if 2^23 keys are in use, or if their index is 0 or
+    /// in use in this process.
     [[nodiscard]] bool insert_foreign(Grant& grant) noexcept;
     void erase(std::uint32_t key) noexcept;
     /// Returns the rkey of the memory region with this lkey.
@@ -66,8 +67,9 @@ class KeyTable {
     /// Like owner(), but inline.
     [[nodiscard]] Grant* candidate(std::uint32_t key) const noexcept {
         // Usually the first entry of the search is the right one, so compare this entry here,
-        // without a call of owner(). No key in use has the name (the upper 24 bits) 0. For such a
-        // key, this comparison can find a free entry, whose Grant is null, as it must be.
+        // without a call of owner(). No key in use has the name (the upper 24 bits) 0. For an
+        // invalid key with this name, this comparison can find a free entry, whose Grant is null,
+        // so the result is right.
         const std::uint32_t name = key >> variant_bits;
         const Entry& first = entries_[name & mask_];
         return first.name == name ? first.grant : owner(key);

@@ -190,11 +190,11 @@ struct Window {
                            std::span<const std::byte> bytes) noexcept;
 
 /// Checks a scatter/gather entry of a work request of this process, and stores its memory range in
-/// @p window. Returns whether the access is permitted.
+/// @p window. Returns whether the access is permitted. An entry of length 0 is always permitted.
 /// @param write  whether data will be written to the memory
 [[nodiscard]] bool open_local(const Pd& pd, const ibv_sge& entry, bool write, Window& window);
 /// Checks the remote address and rkey in a peer's request, and stores the memory range in @p
-/// window. Returns whether the access is permitted.
+/// window. Returns whether the access is permitted. A length of 0 is always permitted.
 /// @param access  the required IBV_ACCESS_REMOTE_* flags
 [[nodiscard]] bool open_remote(const Qp& qp, std::uint32_t rkey, std::uint64_t address,
                                std::uint64_t length, unsigned access, Window& window);

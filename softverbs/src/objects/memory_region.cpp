@@ -274,8 +274,8 @@ int rereg_mr(Mr& mr, int flags, Pd* pd, void* address, std::size_t length, int a
     const bool new_translation = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
     const bool new_access = (flags & IBV_REREG_MR_CHANGE_ACCESS) != 0;
     const bool new_pd = (flags & IBV_REREG_MR_CHANGE_PD) != 0;
-    // Except for the check of the PD, ibv_rereg_mr() in libibverbs makes these checks before it
-    // calls the provider.
+    // Except for the checks of the kind of the region and of the PD, ibv_rereg_mr() in libibverbs
+    // makes these checks before it calls the provider.
     if (mr.kind != Mr::Kind::host || (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) != 0 ||
         (new_translation && (address == nullptr || length == 0)) || (access != 0 && !new_access) ||
         (new_pd && pd == nullptr)) {

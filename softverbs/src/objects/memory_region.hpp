@@ -29,8 +29,8 @@ inline constexpr unsigned remote_access =
 /// protection domain. On failure, returns null, sets errno to ENOMEM, and releases the mapping of
 /// the region.
 [[nodiscard]] Mr* enlist(std::unique_ptr<Mr> mr, Pd& pd);
-/// Called after a region of device memory was deregistered. Frees the device memory if no ibv_dm
-/// and no other region uses it.
+/// Subtracts one from the regions of the device memory, and frees the memory if no ibv_dm and no
+/// other region uses it. Called after a region of device memory was deregistered.
 void end_region(DeviceMemory& memory) noexcept;
 
 /// Faults in the pages of a range, as a NIC's driver does when it pins memory. Returns false if a

@@ -16,7 +16,7 @@ namespace softverbs {
 /// the destination GID receives them.
 inline constexpr std::uint32_t multicast_qp_number = 0xffffff;
 
-/// Returns whether the GID is that of an IPv4 address, as RoCE v2 has it.
+/// Returns whether the GID is an IPv4-mapped address (::ffff:a.b.c.d). RoCE v2 uses such GIDs.
 [[nodiscard]] inline bool is_ipv4(const ibv_gid& gid) noexcept {
     constexpr std::array<std::uint8_t, 12> mapped{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
     return std::memcmp(gid.raw, mapped.data(), mapped.size()) == 0;

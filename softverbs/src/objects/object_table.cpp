@@ -70,8 +70,8 @@ int ObjectTable::create(unsigned device) noexcept {
 
 std::optional<unsigned> ObjectTable::device_of(int fd) noexcept {
     Header header{};
-    // First check that the file supports seals: then it is a memfd. Another kind of file must not
-    // be read, because pread(2) could block or consume data.
+    // First check that the file supports seals, as a memfd does: such a file is in memory. Another
+    // kind of file must not be read, because pread(2) could block or consume data.
     if (::fcntl(fd, F_GET_SEALS) < 0 || ::pread(fd, &header, sizeof header, 0) != sizeof header ||
         header.magic != magic) {
         return std::nullopt;

@@ -34,7 +34,7 @@ struct SharedMemory {
 /// An object in an ObjectTable, in shared memory.
 struct SharedObject {
     enum class Kind : std::uint32_t { none, pd, mr, dm };
-    /// Kind::none: the entry is free. Written last when an entry is filled.
+    /// Kind::none: the entry contains no object. Written last when an entry is filled.
     std::atomic<Kind> kind;
     std::atomic<std::uint32_t> handle;
     /// PD only: number of objects of importing processes that use the protection domain.
@@ -45,10 +45,11 @@ struct SharedObject {
 };
 static_assert(std::atomic<SharedObject::Kind>::is_always_lock_free);
 
-/// The verbs objects of an open device file, in shared memory. The kernel has such a table for each
-/// open device file. The process that has opened the device file writes the table; processes that
-/// have imported the device file find the objects by their handles. These processes can write to
-/// the table, so the owner keeps a copy of all values on which its own memory accesses depend.
+/// The protection domains, memory regions and device memory of an open device file, in shared
+/// memory. The kernel has such a table for each open device file. The process that has opened the
+/// device file writes the table; processes that have imported the device file find the objects by
+/// their handles. These processes can write to the table, so the owner keeps a copy of all values
+/// on which its own memory accesses depend.
 class ObjectTable {
   public:
     ObjectTable() noexcept = default;
@@ -73,7 +74,7 @@ class ObjectTable {
     /// long as the table exists.
     SharedObject* add(SharedObject::Kind kind, std::uint32_t handle,
                       const SharedMemory& memory = {}) noexcept;
-    /// Removes an object. Does nothing if @p object is null.
+    /// Removes an object. Does nothing if @p object is null, or if this process is not the owner.
     void remove(SharedObject* object) noexcept;
     [[nodiscard]] SharedObject* find(SharedObject::Kind kind, std::uint32_t handle) const noexcept;
 

@@ -108,8 +108,8 @@ int set_data(Qp& qp, std::uint64_t position, const ibv_send_wr& wanted) {
 
 /// Adds a request of a frequent kind to the send queue: a send or write on an RC or UC queue pair,
 /// with one scatter/gather entry or inline data. Returns false for all other requests and for
-/// invalid requests. The caller must then call append(), which adds the request or returns an
-/// error.
+/// invalid requests, if the queue is full, and if the buffers for inline data are not allocated
+/// yet. The caller must then call append(), which adds the request or returns an error.
 bool append_simple(Qp& qp, const ibv_send_wr& wanted) {
     if (!is_one_of(wanted.opcode, simple_ops) || (wanted.send_flags & ~known_send_flags) != 0 ||
         (qp.type() != IBV_QPT_RC && qp.type() != IBV_QPT_UC) || qp.sends.full() ||

@@ -63,8 +63,8 @@ namespace softverbs {
 [[nodiscard]] int set_destination(const Qp& qp, SendRequest& request, ibv_ah* ah,
                                   std::uint32_t remote_qpn, std::uint32_t remote_qkey) noexcept;
 
-/// Sets the members of a request that binds a type 2 window. Returns 0 or an errno: EINVAL (the
-/// window has another type), EOPNOTSUPP (see can_bind()).
+/// Sets the members of a request that binds a type 2 window. Returns 0 or an errno: EINVAL (there
+/// is no window, or it has another type), EOPNOTSUPP (see can_bind()).
 [[nodiscard]] int set_bind(const Qp& qp, SendRequest& request, ibv_mw* mw, std::uint32_t rkey,
                            const ibv_mw_bind_info& info);
 

@@ -52,8 +52,8 @@ struct Process {
     /// Number of asynchronous events of ports and devices that the program has received and not
     /// acknowledged. unacknowledged_events includes them.
     unsigned unacknowledged_device_events = 0;
-    /// Returns whether SOFTVERBS_DISORDER or injected faults affect packets. If so, the engine does
-    /// not send with its fast paths.
+    /// Returns whether SOFTVERBS_DISORDER is enabled, or planned faults affect packets. If so, the
+    /// engine does not send with its fast paths.
     [[nodiscard]] bool disturbs_packets() const noexcept {
         return faults.affects_packets() || disorder.any();
     }
@@ -70,9 +70,9 @@ inline std::atomic<Process*> made_process = nullptr;
     return made != nullptr ? *made : make_process();
 }
 
-/// Returns the error with which a verb must fail before it does anything: the errno of an injected
-/// fault (for example one from SOFTVERBS_FAULTS), or EIO if the device has failed. Returns 0 if the
-/// verb can proceed.
+/// Counts a call of a verb for the planned faults. Returns the error with which the verb must fail
+/// before it does anything: the errno of an injected fault (for example one from SOFTVERBS_FAULTS),
+/// or EIO if the device has failed. Returns 0 if the verb can proceed.
 [[nodiscard]] inline int enter(std::string_view verb, const Context& context) {
     const int planned = process().faults.enter(verb);
     return planned == 0 && context.dead ? EIO : planned;

@@ -62,8 +62,8 @@ struct SendRequest {
     ibv_wr_opcode opcode = IBV_WR_SEND;
     unsigned flags = 0; // IBV_SEND_*
     __be32 imm_data = 0;
-    /// IBV_WR_SEND_WITH_INV and IBV_WR_LOCAL_INV: the rkey to invalidate. IBV_WR_BIND_MW:
-    /// ibv_mw::rkey when the request was posted.
+    /// IBV_WR_SEND_WITH_INV and IBV_WR_LOCAL_INV: the rkey to invalidate. IBV_WR_BIND_MW for a type
+    /// 2 window: ibv_mw::rkey when the request was posted.
     std::uint32_t invalidate_rkey = 0;
     std::uint64_t remote_address = 0;
     std::uint32_t rkey = 0;
@@ -211,7 +211,7 @@ class Ring {
     /// have written them to their queue entries.
     void publish(std::uint64_t position) noexcept { end_ = position; }
     void pop() noexcept { ++first_; }
-    /// Frees the queue entry of the oldest completed request.
+    /// Frees one queue entry: the oldest one that is not free.
     void free() noexcept { ++freed_; }
     /// Frees the queue entries of all requests before @p position. All of them must be completed.
     void free_until(std::uint64_t position) noexcept { freed_ = std::max(freed_, position); }
@@ -277,8 +277,8 @@ struct Requester {
     /// Whether a response has arrived since the timer of the requester was set. If so, the
     /// expiration of the timer is not a timeout.
     bool progressed = false;
-    /// Send requests before this position in the send queue are being retransmitted, and each of
-    /// them requests an ACK.
+    /// Send requests before this position in the send queue request an ACK when they are
+    /// retransmitted.
     std::uint64_t resent_until = 0;
     /// Position in the send queue after the last request that has requested an ACK. The timeout
     /// applies only to requests before this position.
@@ -308,8 +308,8 @@ struct Requester {
     std::uint64_t records_until = 0;
     /// Number of direct copies (see records_until) that have failed since the last successful one.
     /// After a failure, the data of the next 2^failed_fetches requests is transferred in packets.
-    /// Therefore the number does not increase above 20. A copy that failed because the sender had
-    /// invalidated the address (Copy::withdrawn) does not count.
+    /// Therefore the number does not increase above 20. A copy of the data of an RDMA read that
+    /// failed because the responder had invalidated the address (Copy::withdrawn) does not count.
     unsigned failed_fetches = 0;
     /// The value of Connection::sent() (number of request packets sent on the connection) after the
     /// last packet that contained segments, which are addresses of data in memory of this process.
@@ -336,19 +336,23 @@ struct Responder {
     std::uint64_t copied = 0;
     const fabric::Connection* copied_from = nullptr;
     std::uint32_t copied_psn = 0;
-    /// Number of bytes of the current message that have arrived.
+    /// Number of bytes of the current message that have arrived. Valid if "in_message" is true.
     std::uint64_t received = 0;
     /// The receive request of the current message. Valid if "current_taken" is true.
     RecvRequest current{};
     bool current_taken = false;
     /// For a shared receive queue with tag matching: whether the current message has matched a
-    /// tagged buffer, the opcode for its completion, and the tag and the user data in its header.
+    /// tagged buffer.
     bool matched = false;
+    /// For a shared receive queue with tag matching: the opcode for the completion of the current
+    /// message.
     ibv_wc_opcode tag_opcode = IBV_WC_TM_NO_TAG;
+    /// The tag in the header of the current message. Valid if "matched" is true.
     __be64 tag = 0;
+    /// The user data in the header of the current message. Valid if "matched" is true.
     __be32 tag_data = 0;
-    /// Whether a NAK was sent for the current gap in the packet sequence numbers of received
-    /// packets.
+    /// True if no NAK must be sent for a gap in the packet sequence numbers of received packets: a
+    /// NAK was sent for this gap, or the gap follows an RNR NAK.
     bool gap_reported = false;
     /// Whether IBV_EVENT_COMM_EST was raised for this queue pair.
     bool established = false;
@@ -356,7 +360,7 @@ struct Responder {
     bool ack_pending = false;
     bool ack_listed = false; // in Engine::Implementation::ack_pending
     /// The connection for the delayed ACK: the connection on which the request has arrived. Null: a
-    /// queue pair of this process has sent the request.
+    /// queue pair of this process has sent the request. Valid if "ack_pending" is true.
     fabric::Connection* ack_connection = nullptr;
     /// The result of an atomic. If the requester retransmits the request, this result is sent
     /// again, and the atomic is not executed again.
@@ -395,9 +399,9 @@ struct Qp : ibv_qp_ex {
     std::vector<std::byte> inline_bytes; // cap.max_inline_data bytes for each slot
     Ring<RecvRequest> receives;
 
-    /// Locked from ibv_wr_start() to ibv_wr_complete() or ibv_wr_abort(). Other threads that post
-    /// requests wait, as with hardware providers. A thread that takes both locks must take
-    /// batch_lock before Process::lock.
+    /// Locked from ibv_wr_start() to ibv_wr_complete() or ibv_wr_abort(), and by ibv_post_send()
+    /// and ibv_bind_mw(). Other threads that post send requests wait, as with hardware providers. A
+    /// thread that takes both locks must take batch_lock before Process::lock.
     std::mutex batch_lock;
     /// The entries of the send queue from position sends.end() up to the position before this one
     /// contain the requests of the current batch of ibv_wr_*() calls. No other thread uses these
@@ -410,7 +414,7 @@ struct Qp : ibv_qp_ex {
     int batch_error = 0;
 
     /// State of scatter-to-CQE: small payloads are copied when their completions are polled. Null
-    /// if scatter-to-CQE is disabled.
+    /// if the queue pair does not use scatter-to-CQE.
     std::unique_ptr<ScatterToCqe> scatter_to_cqe;
     /// State of an SRD queue pair. Null for all other types.
     std::unique_ptr<Srd> srd;
@@ -508,8 +512,8 @@ void query_srq(const Srq& srq, ibv_srq_attr& attributes);
 [[nodiscard]] int check_address(Device& device, const ibv_ah_attr& address);
 [[nodiscard]] Ah* create_ah(Pd& pd, const ibv_ah_attr& attributes);
 [[nodiscard]] int destroy_ah(Ah& ah);
-/// Returns the AH number that the address handles with the destination GID @p gid share, or
-/// efa::unknown_ah if no address handle has this GID.
+/// Returns the AH number that the address handles of the protection domain with the destination GID
+/// @p gid share, or efa::unknown_ah if none has this GID.
 [[nodiscard]] std::uint16_t find_ah_number(const Pd& pd, const ibv_gid& gid) noexcept;
 
 // Functions of the data path, for ibv_context_ops. They take Process::lock themselves.
@@ -534,36 +538,40 @@ void set_work_request_functions(Qp& qp);
 void consume_receive(Qp& qp) noexcept;
 
 /// Moves the queue pair to the error state. Flushes its send queue and then its receive queue, each
-/// in the order in which the requests were posted. Does nothing if the queue pair is already in the
-/// error state. If a request has failed, the caller must complete this request before the call.
+/// in the order in which the requests were posted. Does not flush a shared receive queue, but
+/// raises IBV_EVENT_QP_LAST_WQE_REACHED, except for an XRC target. Does nothing if the queue pair
+/// is already in the error state. If a request has failed, the caller must complete this request
+/// before the call.
 /// @param event  asynchronous event to be raised; negative: none
 void enter_error(Qp& qp, int event = -1);
-/// Moves a UC or UD queue pair to the state SQE after a send has failed. Flushes the send queue.
-/// The queue pair can still receive.
+/// Moves a UC or UD queue pair from the state RTS or SQD to the state SQE after a send has failed,
+/// and flushes its send queue. The queue pair can still receive. Does nothing in other states.
 void enter_send_queue_error(Qp& qp);
-/// Removes the oldest request from the send queue. Pushes a completion if the request is signaled
-/// or has failed. If the completion queue overruns, the queue pair enters the error state and its
-/// send queue is flushed. Therefore the caller must check the state and the send queue after this
-/// call.
+/// Removes the oldest request from the send queue. If it is signaled or has failed, pushes a
+/// completion to the send completion queue or, for a request of a rendezvous, calls
+/// complete_rendezvous() instead. If the completion queue overruns, the queue pair enters the error
+/// state and its send queue is flushed. Therefore the caller must check the state and the send
+/// queue after this call.
 void complete_send(Qp& qp, ibv_wc_status status, std::uint32_t byte_len = 0);
 /// Completes all requests in the send queue with IBV_WC_WR_FLUSH_ERR.
 void flush_sends(Qp& qp);
-/// Completes all requests in the receive queue with IBV_WC_WR_FLUSH_ERR. Does not flush a shared
-/// receive queue.
+/// Completes the receive request of an incomplete message and all requests in the receive queue
+/// with IBV_WC_WR_FLUSH_ERR. Does not flush a shared receive queue.
 void flush_receives(Qp& qp);
-/// If the queue pair is in the state SQD and no send request is in flight, ends draining. Raises
-/// IBV_EVENT_SQ_DRAINED if the program has requested it.
+/// If the queue pair is in the state SQD and all send requests that it has begun to send have
+/// completed, ends draining. Raises IBV_EVENT_SQ_DRAINED if the program has requested it.
 void end_draining(Qp& qp);
-/// Pushes @p completion, with the queue pair and its number filled in, to the receive completion
-/// queue of @p qp.
+/// Pushes @p completion to the receive completion queue of @p qp, after it has set the members that
+/// depend on the queue pair.
 /// @param data  see push()
 void complete_receive(Qp& qp, Completion completion, const Scatter* data = nullptr);
-/// Called when the queue pair is reset or destroyed. Removes its completions that were not polled,
-/// and unbinds its type 2 windows. If a message was received only partly, frees the entry of its
-/// receive request in the shared receive queue.
+/// Removes the completions of the queue pair that were not polled, and unbinds its type 2 windows.
+/// If a message was received only partly, frees the entry of its receive request in the shared
+/// receive queue. Called when the queue pair is reset or destroyed.
 void forget_work(Qp& qp);
-/// Called when the program has polled the completion. Frees the queue entry of its work request
-/// and, in a send queue, the entries of earlier unsignaled requests.
+/// Frees the queue entry of the work request of this completion and, in a send queue, the entries
+/// of earlier requests (not on an SRD queue pair). For a completion of ibv_post_srq_ops(),
+/// decrements TagList::operations. Called when the completion was polled or removed.
 void release_slots(const Completion& completion) noexcept;
 /// Raises an asynchronous event of the queue pair. For an XRC target, raises one event for each of
 /// its handles.

@@ -35,7 +35,7 @@ struct SrdRequest {
     State state = State::held;
     /// Whether a packet of the request was sent. Set to false when a retransmission begins.
     bool begun = false;
-    /// Whether the request waits because its connection is full.
+    /// Whether the request is in Srd::blocked.
     bool blocked = false;
     /// Whether the destination has responded to this request.
     bool answered = false;
@@ -43,15 +43,15 @@ struct SrdRequest {
     std::uint64_t sent = 0;
     /// Number of bytes that were acknowledged; for a read, number of bytes that were received.
     std::uint64_t acknowledged = 0;
-    /// Number of retransmissions after a timeout since the last progress of the request.
+    /// Number of timeouts since the last progress of the request.
     unsigned retries = 0;
-    /// Number of retransmissions after an RNR NAK since the last progress of the request.
+    /// Number of RNR NAKs since the last progress of the request.
     unsigned rnr_retries = 0;
     /// Time at which the request times out, or is retransmitted after an RNR NAK, in nanoseconds of
     /// fabric::now_ns().
     std::uint64_t deadline = 0;
-    /// The connection on which the last packet of the request was sent. Null: the destination is in
-    /// this process, no packet was sent, or the connection was closed.
+    /// The connection of the last transmission of the request. Null: the destination is in this
+    /// process or was not reachable, there was no transmission, or the connection was closed.
     fabric::Connection* to = nullptr;
     /// The value of Connection::sent() (number of request packets sent on the connection) after the
     /// last packet of this request.
@@ -72,14 +72,15 @@ struct SrdSource {
 /// What the responder stores about the requests from one remote queue pair. With this information,
 /// it recognizes retransmissions of requests that it has executed.
 struct SrdSession {
-    /// A number that the requester changes when it enters the state RTS, because its request
-    /// numbers restart then.
+    /// A number that the requester changes when its queue pair goes from RTR to RTS, because its
+    /// request numbers restart then.
     std::uint64_t epoch = 0;
     /// All requests of the source queue pair to this queue pair whose numbers are lower than this
     /// one have completed at the requester. A packet of such a request is a duplicate and is
     /// ignored.
     std::uint32_t oldest = 0;
-    /// The results of the executed requests whose number is "oldest" or higher, by request number.
+    /// The results of the executed sends and RDMA writes whose number is "oldest" or higher, by
+    /// request number.
     std::map<std::uint32_t, efa::Status> executed;
 };
 
@@ -92,7 +93,8 @@ struct Srd {
     /// The numbers of the requests in SrdRequest::State::held, which are not sent yet so that later
     /// requests can overtake them.
     std::vector<std::uint64_t> held;
-    /// The numbers of the requests that wait because their connection is full.
+    /// The numbers of the requests whose transmission must continue later: their connection was
+    /// full, or was closed while they were in flight.
     std::vector<std::uint64_t> blocked;
     /// State of the random number generator that selects which of the requests in "held" is sent
     /// next.

@@ -69,7 +69,7 @@ ibv_wc_status execute(TagList& list, ibv_ops_wr& operation) {
                std::erase_if(list.entries, [&](const TagList::Entry& entry) {
                    return entry.handle == operation.tm.handle;
                }) == 0) {
-        return IBV_WC_TM_ERR; // a message has consumed the buffer
+        return IBV_WC_TM_ERR; // no such buffer: for example, a message has consumed it
     }
     return IBV_WC_SUCCESS;
 }

@@ -28,7 +28,7 @@ inline constexpr std::uint32_t max_tag_sge = 1;
 /// queue matches tags. A rendezvous message needs two of them, for an RDMA read and a FIN message.
 inline constexpr std::uint32_t rendezvous_requests = 64;
 /// A bit in SendRequest::flags. It marks the requests that softverbs itself posts for a rendezvous
-/// of tag matching. Programs cannot set it.
+/// of tag matching. ibv_post_send() rejects requests with this flag.
 inline constexpr unsigned rendezvous_flag = 1U << 31U;
 
 /// The tagged buffers of a shared receive queue, and the state of their matching.
@@ -52,8 +52,8 @@ struct TagList {
     /// Number of ibv_post_srq_ops() operations whose completions the program has not polled.
     std::uint32_t operations = 0;
     std::uint32_t next_handle = 0;
-    /// Number of unexpected messages that have arrived. Such a message has matched no tagged
-    /// buffer.
+    /// Number of unexpected messages that have arrived. Such a message has a tag, but has consumed
+    /// an ordinary receive request.
     std::uint32_t unexpected = 0;
     /// Number of unexpected messages that the program has handled, as it has reported with
     /// IBV_OPS_TM_SYNC.

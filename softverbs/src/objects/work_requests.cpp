@@ -200,8 +200,9 @@ void wr_abort(ibv_qp_ex* qp) {
 } // namespace
 
 void set_work_request_functions(Qp& qp) {
-    // Set all functions, even those for opcodes that send_ops_flags does not request. Such a
-    // function makes ibv_wr_complete() fail. A null pointer would crash the program.
+    // Set the functions for all operations that softverbs supports, even those that send_ops_flags
+    // does not request. Such a function makes ibv_wr_complete() fail. A null pointer would crash
+    // the program.
     constexpr auto key = &SendRequest::rkey;
     constexpr auto address = &SendRequest::remote_address;
     constexpr auto operand = &SendRequest::compare_add;

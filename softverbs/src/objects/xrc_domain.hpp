@@ -10,7 +10,8 @@
 
 namespace softverbs {
 
-/// An XRC domain, which all ibv_xrcd objects for the same file share.
+/// An XRC domain, which all ibv_xrcd objects for the same device and the same file share. Without a
+/// file, an ibv_xrcd has its own domain.
 struct XrcDomain; // xrc_domain.cpp
 
 struct Xrcd : ibv_xrcd {
@@ -36,9 +37,9 @@ void add(Xrcd& xrcd, Srq& srq);
 /// it.
 void remove(Srq& srq);
 
-/// Called when an XRC target queue pair receives a request with this SRQ number. Makes the target
-/// use the shared receive queue with this number, with its completion queue and protection domain.
-/// Returns false if the XRC domain has no such shared receive queue.
+/// Makes an XRC target queue pair use the shared receive queue with this number, with its
+/// completion queue and protection domain. Returns false if the XRC domain has no such shared
+/// receive queue. Called when the target receives a request with this number.
 [[nodiscard]] bool select_srq(Qp& target, std::uint32_t srq_number);
 
 /// Removes the unpolled completions of an XRC target queue pair. Called before the target is reset
