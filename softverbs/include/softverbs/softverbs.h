@@ -215,9 +215,10 @@ unsigned softverbs_unacknowledged_events(void);
  * Otherwise returns 0. */
 int softverbs_cq_armed(struct ibv_cq* cq);
 /* Returns how another process gets the data of long messages from private memory of this process:
- * "process_vm" (with process_vm_readv(2)), "records" (in packets), or "none yet" (there is no such
- * process, or it has not accepted the connection). The other process is the one to which a queue
- * pair of this process has most recently begun to send. The string is static. */
+ * "process_vm" (with process_vm_readv(2), or from /proc/<pid>/mem), "records" (in packets), or
+ * "none yet" (there is no such process, or it has not accepted the connection). The other process
+ * is the one to which a queue pair of this process has most recently begun to send. The string is
+ * static. */
 const char* softverbs_pull_method(void);
 /* Numbers of packets sent, received, and dropped as corrupt, and number of retries after a timeout,
  * an RNR NAK, a sequence error NAK or a lost response. */

@@ -104,9 +104,9 @@ class Engine {
     void unshare(std::uint32_t id);
 
     /// Returns how another process reads private memory of this process: "process_vm" (with
-    /// process_vm_readv(2)), "records" (this process sends the data in packets) or "none yet" (no
-    /// process is connected, or the method is not known yet). The other process is the one to which
-    /// a queue pair of this process has most recently begun to send.
+    /// process_vm_readv(2), or from /proc/<pid>/mem), "records" (this process sends the data in
+    /// packets) or "none yet" (no process is connected, or the method is not known yet). The other
+    /// process is the one to which a queue pair of this process has most recently begun to send.
     [[nodiscard]] const char* pull_method() const noexcept;
     /// Must be called in a child process after fork(2). Closes the connections in the child
     /// process, without an effect on the parent process.

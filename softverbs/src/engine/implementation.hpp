@@ -483,9 +483,9 @@ struct Engine::Implementation : fabric::Handler {
 /// Time in nanoseconds after which a request without a response is retransmitted for the first
 /// time. The time doubles with each retransmission.
 inline constexpr std::uint64_t first_srd_timeout_ns = 16'000'000;
-/// Sends packets of the SRD request with the number @p number until all its data was sent, or until
-/// the request must wait. If the request fails, completes it with an error. Does nothing if the
-/// request has already completed.
+/// Sends packets of the SRD request with the number @p number until all its data was sent, the
+/// request must wait, or its destination cannot be reached. If the request fails, completes it with
+/// an error. Does nothing if the request has already completed.
 void transmit_srd(Engine::Implementation& engine, Qp& qp, std::uint64_t number);
 
 } // namespace softverbs

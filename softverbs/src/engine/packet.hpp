@@ -32,12 +32,12 @@ struct PacketHeader {
     };
     enum class NakCode : std::uint8_t {
         none,
-        rnr, // send again after the time in mtu_or_rnr_timer
+        rnr, // send again later; see mtu_or_rnr_timer
         invalid_request,
         remote_access,
         remote_operation,
         sequence_error,    // psn is the number that the responder expects
-        resend_as_records, // the direct copy failed: send the data in packets
+        resend_as_records, // no direct copy is possible: send the data in packets
     };
     static constexpr std::uint8_t has_immediate = 1;
     static constexpr std::uint8_t has_invalidate = 2;

@@ -36,8 +36,8 @@ class Transmission {
           request_(request),
           length_(request.request.length) {}
 
-    /// Sends packets until all data was sent, or until the requester must wait. If the request
-    /// fails, it is completed with an error and no longer exists.
+    /// Sends packets until all data was sent, the requester must wait, or the destination cannot be
+    /// reached. If the request fails, it is completed with an error and no longer exists.
     void operator()() {
         engine_.release_writes(); // a NIC reads memory after earlier RDMA writes to it
         request_.state = SrdRequest::State::sent;

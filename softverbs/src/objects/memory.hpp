@@ -108,8 +108,9 @@ struct Dm : ibv_dm {
 
 // These functions implement verbs with similar names; reg_host_mr() implements ibv_reg_mr(). They
 // check their arguments. On failure, they return null and set errno, or return an errno. The caller
-// must hold Process::lock. It must not call them for objects of the real libibverbs, nor if an
-// injected fault (see Faults::enter()) makes the verb fail.
+// must hold Process::lock; the functions that fault in pages, unmap memory or wait for direct
+// writes release it temporarily. The caller must not call them for objects of the real libibverbs,
+// nor if an injected fault (see Faults::enter()) makes the verb fail.
 
 [[nodiscard]] Mr* reg_host_mr(Pd& pd, void* address, std::size_t length, std::uint64_t iova,
                               unsigned access);

@@ -233,7 +233,7 @@ struct Srq : ibv_srq {
     Srq() : ibv_srq{} {}
     Ring<RecvRequest> requests;
     std::uint32_t max_sge = 0;
-    /// If the shared receive queue contains fewer requests than this limit,
+    /// If fewer requests than this limit remain after a message has taken one,
     /// IBV_EVENT_SRQ_LIMIT_REACHED is raised and the limit is set to 0. If the limit is 0, no event
     /// is raised.
     std::uint32_t limit = 0;
@@ -270,8 +270,9 @@ struct Requester {
     unsigned retries_left = 0;
     unsigned rnr_retries_left = 0;
     /// Time at which the timer of the requester expires, in nanoseconds of fabric::now_ns(), or 0
-    /// if the timer is not set. When it expires, the requester checks for a timeout, or retransmits
-    /// after an RNR NAK if waiting_for_receiver is set.
+    /// if the timer is not set. When it expires, the requester checks for a timeout or, if
+    /// waiting_for_receiver is set, retransmits after an RNR NAK. On a UD queue pair, the timer
+    /// ends the wait for room in a ring.
     std::uint64_t deadline = 0;
     bool waiting_for_receiver = false;
     /// Whether a response has arrived since the timer of the requester was set. If so, the
