@@ -83,8 +83,8 @@ void Engine::leaving(Qp& qp) {
     }
     handle_arrived();
     implementation_->acknowledge(qp);
-    // If the peer of "qp" is a queue pair of this process, the peer has already executed all
-    // requests of "qp". Send the delayed ACK of the peer now.
+    // If the peer of "qp" is a queue pair of this process, the call above has processed the packets
+    // to it. Send the delayed ACK of the peer now.
     Qp* const peer =
         qp.requester.route.remote ? nullptr : process().qps.find(qp.attributes.dest_qp_num);
     if (peer != nullptr && peer->attributes.dest_qp_num == qp.number()) {

@@ -18,8 +18,8 @@ inline constexpr std::uint8_t device_by_address = 0xff;
 /// The destination that an address vector (ibv_ah_attr) specifies: a device of this host, or
 /// another host.
 struct Destination {
-    /// Index of the destination device on this host; device_by_address for another host; -1 if no
-    /// device has the destination address and no other host can be reached at it.
+    /// Index of the destination device on this host; device_by_address for another host; -1 if the
+    /// address belongs to no device of this host, and no other host can be reached at it.
     int device = -1;
     /// The IP addresses of this host and of the destination host. Zeros if the destination is on
     /// this host.

@@ -169,8 +169,8 @@ struct Engine::Implementation : fabric::Handler {
     /// or fails.
     void run(Qp& qp);
     void run_all();
-    /// Called when an allocation failed in run() or during the processing of packets. Makes the
-    /// agent (background) thread call run_all() soon.
+    /// Makes the agent (background) thread call run_all() soon. Called when an allocation failed in
+    /// run() or during the processing of packets.
     void run_later() noexcept;
     /// Prepares the retransmission of all requests of the queue pair that are in flight. The next
     /// run() sends them.
@@ -179,7 +179,8 @@ struct Engine::Implementation : fabric::Handler {
     /// response. Returns false if the limit retry_cnt is reached; the oldest request has then
     /// failed with IBV_WC_RETRY_EXC_ERR.
     [[nodiscard]] bool may_retry(Qp& qp);
-    /// If may_retry() permits it, prepares the retransmission of all requests in flight.
+    /// If may_retry() returns true, prepares the retransmission of all requests in flight. Returns
+    /// the result of may_retry().
     [[nodiscard]] bool retry(Qp& qp);
     /// Prepares the retransmission of all requests in flight, because the receiver could not copy
     /// the data of a request from memory of the sender. The retransmitted packets contain the data.
@@ -213,7 +214,8 @@ struct Engine::Implementation : fabric::Handler {
     static void disconnect_srd(Qp& qp, const fabric::Connection& connection);
     void handle_srd_response(Qp& qp, const Packet& packet);
     void handle_srd_request(Qp& qp, fabric::Connection* from, const Packet& packet);
-    /// Sends a NAK for a received SRD request whose destination queue pair does not exist.
+    /// Sends a NAK for a received SRD request whose destination queue pair does not exist or is not
+    /// an SRD queue pair.
     void reject_srd_request(fabric::Connection* from, const Packet& packet);
     /// The SRD queue pairs that currently delay posted requests; see send_all_held().
     std::vector<Qp*> holding;
@@ -356,7 +358,7 @@ struct Engine::Implementation : fabric::Handler {
     unsigned slot = 0;
     std::unique_ptr<std::thread> thread;
     bool stopping = false;
-    /// Whether run_agent_once() must call run_all() in its next call, because memory was exhausted.
+    /// Whether the next run_agent_once() must call run_all(), because memory was exhausted.
     bool runs_all = false;
     /// State of the agent (background) thread: running (awake), sleeping for a short time because
     /// the program polls (napping), or sleeping until an event or a timer (asleep).

@@ -15,7 +15,7 @@ namespace softverbs {
 /// The header of a packet between two queue pairs. The header is followed by data, or by segments:
 /// addresses in memory of the sender, from which the receiver copies the data. Processes send
 /// packets to each other through the fabric (fabric/node.hpp). The receiver does not trust a
-/// packet: parse_packet() checks the format, and the engine checks everything else.
+/// packet: parse_packet() checks the format, and the engine checks the values.
 struct PacketHeader {
     enum class Kind : std::uint8_t {
         // Requests

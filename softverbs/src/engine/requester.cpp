@@ -77,8 +77,8 @@ void Engine::Implementation::run(Qp& qp) {
             requester.waiting_for_receiver) {
             return false;
         }
-        // In the state SQD, do not start new requests. Only continue or retransmit requests of
-        // which at least a part was already sent.
+        // In the state SQD, do not start new requests. Only continue or retransmit requests that
+        // were begun earlier.
         return qp.state() == IBV_QPS_RTS ||
                (qp.state() == IBV_QPS_SQD &&
                 (requester.next < requester.resent_until || in_flight(qp.sends[requester.next])));

@@ -102,7 +102,8 @@ inline constexpr std::uint64_t ack_request_interval = 16;
 /// be retransmitted first), or failed (the request has completed with an error).
 enum class Step : std::uint8_t { sent, wait, again, failed };
 
-/// Sends one request of a send queue. Used if the fast path send_short() cannot send the request.
+/// Sends one request of a send queue. Used if no fast path (send_short(), write_long_directly())
+/// can send the request.
 class OutboundRequest {
   public:
     OutboundRequest(Engine::Implementation& engine, Qp& qp, std::uint64_t position)

@@ -25,7 +25,8 @@ using efa::Status;
 /// one of all these requests is sent, because SRD does not keep their order.
 constexpr std::size_t most_held = 3;
 constexpr std::uint64_t hold_ns = 50'000;
-/// Maximum number of retransmissions of a request to which the responder does not respond.
+/// Maximum number of timeouts of a request without progress. The next timeout makes the request
+/// fail.
 constexpr unsigned most_retries = 6;
 constexpr std::uint64_t first_rnr_delay_ns = 100'000;
 constexpr unsigned longest_rnr_shift = 7;
@@ -53,8 +54,8 @@ void reserve(std::vector<std::uint64_t>& numbers, std::size_t count) {
     }
 }
 
-/// Moves the next posted request from the send queue to the list "held", from which requests are
-/// sent later in a random order.
+/// Moves the next posted request from the send queue to Srd::requests, and adds its number to the
+/// list "held", from which requests are sent later in a random order.
 void take_posted(Qp& qp) {
     Srd& srd = *qp.srd;
     const std::uint64_t position = qp.sends.first();

@@ -145,7 +145,8 @@ class Transmission {
         return static_cast<std::uint32_t>(std::ranges::find_if(qp_.srd->requests, is_same)->first);
     }
 
-    /// Sends the next packet of the request. Returns false if no more packets can be sent now.
+    /// Sends the next packet of the request. Returns false if no more packets can be sent now, or
+    /// if the request has failed.
     bool send_packet(const EntryList& entries) {
         const std::uint64_t bytes =
             std::min<std::uint64_t>(length_ - request_.sent, record_payload);

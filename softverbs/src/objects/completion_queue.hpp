@@ -163,9 +163,9 @@ void set_polling_functions(Cq& cq);
 /// Engine::progress() does.
 [[nodiscard]] int take(Cq& cq, std::span<ibv_wc> out) noexcept;
 
-/// Called by begin_push() in infrequent cases, such as a full ring of completions.
+/// Does the work of begin_push() in infrequent cases, such as a full ring of completions.
 [[nodiscard]] Completion* begin_push_slowly(Cq& cq);
-/// Called by end_push() in infrequent cases, such as an armed completion queue.
+/// Does the work of end_push() in infrequent cases, such as an armed completion queue.
 void end_push_slowly(Cq& cq, Completion& completion);
 
 /// Adds a completion to the completion queue. Raises a completion event if the queue is armed for

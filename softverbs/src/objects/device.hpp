@@ -27,7 +27,8 @@ struct Port {
     std::vector<std::uint16_t> pkeys{0xffff};
 };
 
-/// Properties of a device that are not in ibv_device_attr_ex. The device profile sets them.
+/// Properties of a device that are not in ibv_device_attr_ex. The device profile sets them, and
+/// softverbs_set_dmabuf_errors() changes some of them.
 struct Rules {
     /// Errno with which ibv_reg_dmabuf_mr() fails before it checks the file descriptor. 0: no
     /// error.

@@ -49,8 +49,8 @@ struct Descriptor {
     bool open_for_writing = false;
 };
 
-/// Returns true if the link /proc/self/fd/<fd> names a memfd, or cannot be read, because /proc is
-/// not mounted.
+/// Returns true if the link /proc/self/fd/<fd> names a memfd, or cannot be read, for example
+/// because /proc is not mounted.
 bool is_named_as_memfd(int fd) {
     std::array<char, 32> path{};
     std::array<char, 16> target{};

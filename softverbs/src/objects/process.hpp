@@ -98,10 +98,10 @@ class Guard {
     std::scoped_lock<Lock> lock_;
 };
 
-/// Releases Process::lock while the object exists. Used for slow system calls, and for C library
-/// functions that the program may intercept in order to call verbs. Other threads can call verbs
-/// during this time. Therefore the caller must increment the number of users of each object that it
-/// needs afterwards, so that the object is not destroyed.
+/// Releases Process::lock while the object exists. Used for waits, for slow system calls, and for C
+/// library functions that the program may intercept in order to call verbs. Other threads can call
+/// verbs during this time. Therefore the caller must increment the number of users of each object
+/// that it needs afterwards, so that the object is not destroyed.
 class Unlocked {
   public:
     Unlocked() { process().lock.unlock(); }
@@ -112,8 +112,8 @@ class Unlocked {
 
 /// Sets errno. Returns null.
 [[nodiscard]] std::nullptr_t fail(int error) noexcept;
-/// Called if the object to be destroyed is in use. Counts a violation (an error of the program, see
-/// softverbs_violations()), sets errno to EBUSY, and returns EBUSY.
+/// Counts a violation (an error of the program, see softverbs_violations()), sets errno to EBUSY,
+/// and returns EBUSY. Called if the object to be destroyed is in use.
 [[nodiscard]] int busy() noexcept;
 
 } // namespace softverbs

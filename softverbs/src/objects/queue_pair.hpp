@@ -352,8 +352,8 @@ struct Responder {
     __be64 tag = 0;
     /// The user data in the header of the current message. Valid if "matched" is true.
     __be32 tag_data = 0;
-    /// True if no NAK must be sent for a gap in the packet sequence numbers of received packets: a
-    /// NAK was sent for this gap, or the gap follows an RNR NAK.
+    /// True if a gap in the packet sequence numbers of received packets causes no NAK, because a
+    /// NAK was already sent for this gap, or because the gap follows an RNR NAK.
     bool gap_reported = false;
     /// Whether IBV_EVENT_COMM_EST was raised for this queue pair.
     bool established = false;
@@ -481,7 +481,8 @@ inline Qp* QpTable::find(std::uint32_t number) const noexcept {
 /// domain, if there is one. Returns 0 or ENOMEM. The caller must not hold Process::lock.
 [[nodiscard]] int obtain_memory(Context& context, const ibv_qp_init_attr_ex& attributes,
                                 QueueMemory& memory);
-/// @param scatter  of mlx5dv_create_qp(), which can enable or disable scatter-to-CQE
+/// Creates a queue pair, and stores its capacities in attributes.cap.
+/// @param scatter  the setting in mlx5dv_create_qp(), which can enable or disable scatter-to-CQE
 /// @param is_srd  whether the queue pair, whose type is IBV_QPT_DRIVER, is an SRD queue pair
 [[nodiscard]] Qp* create_qp(Context& context, ibv_qp_init_attr_ex& attributes, QueueMemory& memory,
                             ScatterRequest scatter = {}, bool is_srd = false);
@@ -554,7 +555,8 @@ void enter_send_queue_error(Qp& qp);
 /// state and its send queue is flushed. Therefore the caller must check the state and the send
 /// queue after this call.
 void complete_send(Qp& qp, ibv_wc_status status, std::uint32_t byte_len = 0);
-/// Completes all requests in the send queue with IBV_WC_WR_FLUSH_ERR.
+/// Completes all send requests that have not completed with IBV_WC_WR_FLUSH_ERR, and calls
+/// Engine::flushed().
 void flush_sends(Qp& qp);
 /// Completes the receive request of an incomplete message and all requests in the receive queue
 /// with IBV_WC_WR_FLUSH_ERR. Does not flush a shared receive queue.
