@@ -104,7 +104,7 @@ inline constexpr std::uint32_t packet_magic = 0x73760002; // the lowest byte is 
 /// GIDs are not included; they are members of PacketHeader. PacketHeader::compare_add has the
 /// bytes.
 struct GlobalRoute {
-    std::uint32_t flow_label = 0; // the lower 20 bits
+    std::uint32_t flow_label = 0; // the receiver uses the lower 20 bits
     std::uint8_t traffic_class = 0;
     std::uint8_t hop_limit = 0;
     std::uint16_t is_roce_v2 = 0; // 0 or 1

@@ -189,7 +189,7 @@ bool Engine::Implementation::handle_response(Qp& qp, fabric::Connection* from,
     }
     const std::uint64_t position = find_request(qp, header.psn);
     if (position == qp.sends.end()) {
-        return true; // a duplicate response
+        return true; // for example, a duplicate response
     }
     SendRequest& request = qp.sends[position];
     if (qp.type() == IBV_QPT_UC) {

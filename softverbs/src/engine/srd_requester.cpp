@@ -233,7 +233,7 @@ void Engine::Implementation::handle_srd_response(Qp& qp, const Packet& packet) {
     const auto found = srd.requests.find(number);
     if (found == srd.requests.end() || found->second.state != SrdState::sent ||
         found->second.request.remote_qpn != header.source) {
-        return; // a duplicate response
+        return; // for example, a duplicate response
     }
     SrdRequest& request = found->second;
     const bool reads = request.request.opcode == IBV_WR_RDMA_READ;

@@ -14,8 +14,8 @@ namespace {
 using Kind = PacketHeader::Kind;
 using efa::Status;
 
-/// If the ring in shared memory to the responder's process has no room, the requester tries again
-/// to send the request after this time (in nanoseconds).
+/// If the connection to the responder's process has no room, the requester tries again to send the
+/// request after this time (in nanoseconds).
 constexpr std::uint64_t full_wait_ns = 200'000;
 
 bool is_write(ibv_wr_opcode opcode) noexcept {

@@ -145,8 +145,8 @@ void Engine::Implementation::expired(Qp& qp) {
         }
         return;
     }
-    // Do nothing if no response is missing: the send queue is empty, or its oldest request is
-    // waiting to be sent.
+    // Do nothing if no response is missing: the send queue is empty, or its oldest request waits to
+    // be sent, for another reason than a full connection.
     if (qp.sends.empty() ||
         (qp.sends.front().state == SendRequest::State::waiting && !requester.stalled)) {
         return; // the next request that is sent starts the timer

@@ -67,7 +67,7 @@ bool open_remote(const Qp& qp, std::uint32_t rkey, std::uint64_t address, std::u
         return true;
     }
     if (qp.qp_base.pd == nullptr) {
-        return false; // the shared receive queue of this XRC target was destroyed
+        return false; // this XRC target uses no shared receive queue now
     }
     const Grant* const grant = process().keys.find_remote(rkey);
     if (grant == nullptr || (grant->qp_number != 0 && grant->qp_number != qp.number())) {

@@ -38,10 +38,10 @@ enum class Status : std::uint8_t {
     remote_bad_destination = 9, // the queue pair does not exist, or cannot receive
     remote_not_ready = 10,      // no receive request
     remote_bad_length = 11,     // the receive request is too short
-    remote_bad_status = 12,     // the responder has failed
+    remote_bad_status = 12,     // the responder could not execute the request
     unresponsive = 13,          // no response, but there were responses to the request before
     remote_unknown_peer = 14,   // the responder has no address handle for the requester
-    unreachable = 15,           // there was never a response
+    unreachable = 15,           // there was never a response to the request
 };
 
 /// Returns the completion status (ibv_wc::status) that libefa returns for a status code of the

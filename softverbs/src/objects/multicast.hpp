@@ -30,7 +30,7 @@ inline constexpr std::uint32_t multicast_qp_number = 0xffffff;
 
 /// Implements ibv_attach_mcast(). Does nothing if the queue pair is already attached. Returns 0,
 /// EOPNOTSUPP (the device does not support multicast), EINVAL (the queue pair is not UD, or the GID
-/// or the LID is not a multicast address) or ENOMEM (a limit of the device is exceeded).
+/// or the LID is not a multicast address) or ENOMEM (a limit of the device would be exceeded).
 [[nodiscard]] int attach_multicast(Qp& qp, const ibv_gid& gid, std::uint16_t lid);
 /// Implements ibv_detach_mcast(). Returns 0, or EINVAL if the queue pair is not attached.
 [[nodiscard]] int detach_multicast(Qp& qp, const ibv_gid& gid, std::uint16_t lid);

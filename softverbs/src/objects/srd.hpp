@@ -26,7 +26,7 @@ namespace softverbs {
 struct SrdRequest {
     enum class State : std::uint8_t {
         held, // delayed, so that later requests can overtake it
-        sent, // sent, at least partly
+        sent, // its transmission has begun
         waiting_for_receiver,
     };
     SendRequest request;
