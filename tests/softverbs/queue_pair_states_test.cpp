@@ -347,6 +347,19 @@ TEST_F(ReliableStates, needAGlobalAddressOnEthernet) {
     EXPECT_NE(ah, nullptr);
 }
 
+using ConnectedPair = PairTest;
+
+TEST_F(ConnectedPair, obeysThePortAlsoAfterTheDeviceGetsMorePorts) {
+    start();
+    ASSERT_EQ(softverbs_set_port_count(0, 8), 0);
+    ibv_port_attr port{};
+    ASSERT_EQ(ibv_query_port(context.get(), 1, &port), 0);
+    port.max_msg_sz = 4;
+    ASSERT_EQ(softverbs_set_port_attr(0, 1, &port), 0);
+    ASSERT_EQ(post(a, Request(a, b, IBV_WR_RDMA_WRITE, 1, 8)), 0);
+    expect(a, 1, IBV_WC_LOC_LEN_ERR);
+}
+
 TEST_F(ReliableStates, areTaughtAndToldAllAttributes) {
     const UniqueCq cq = make_cq(1);
     const UniqueQp qp = make_qp(IBV_QPT_RC, cq.get());

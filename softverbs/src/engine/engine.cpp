@@ -205,6 +205,11 @@ void Engine::Implementation::forget(Qp& qp) {
 
 void Engine::ports_changed() {
     withdraw_writes();
+    for (Qp* const qp : process().qps.all()) {
+        if (qp != nullptr) {
+            update_short_path(*qp);
+        }
+    }
     implementation_->run_all();
 }
 

@@ -7,6 +7,7 @@
 #include "objects/efa.hpp"
 #include "objects/posting.hpp"
 #include "objects/process.hpp"
+#include "objects/tag_matching.hpp"
 
 // The ibv_wr_*() functions. As in hardware providers, the functions that build requests return no
 // error. After an error, they ignore the rest of the batch. Then ibv_wr_complete() returns the
@@ -57,8 +58,9 @@ SendRequest* begin(ibv_qp_ex* native, ibv_wr_opcode opcode, std::uint64_t op) {
     SendRequest& request = qp.sends[qp.batch_end++];
     request.reset();
     request.wr_id = native->wr_id;
-    // IBV_SEND_INLINE is ignored here. Inline data is set with ibv_wr_set_inline_data().
-    request.flags = native->wr_flags & ~unsigned{IBV_SEND_INLINE};
+    // IBV_SEND_INLINE is ignored here. Inline data is set with ibv_wr_set_inline_data(). The
+    // program cannot set rendezvous_flag.
+    request.flags = native->wr_flags & ~(unsigned{IBV_SEND_INLINE} | rendezvous_flag);
     request.opcode = opcode;
     return &request;
 }
