@@ -333,6 +333,7 @@ abi::Result irecv(void* comm, std::size_t count, void** data, const std::size_t*
     return abi::Result::success;
 }
 
+// NOLINTNEXTLINE(readability-non-const-parameter): these are NCCL's parameters
 abi::Result iflush(void* comm, int count, void** data, int* sizes, void** memories,
                    void** request) noexcept {
     *request = nullptr;

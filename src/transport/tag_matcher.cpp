@@ -59,6 +59,7 @@ bool TagMatcher::has_unadvertised(const ChannelState* channel, Tag tag) const no
             return true;
         }
     }
+    // NOLINTNEXTLINE(readability-use-anyofallof): List has no iterator for algorithms
     for (const ReceiveRequest& i : wildcards_) {
         if (accepts(i, channel, tag)) {
             return true;

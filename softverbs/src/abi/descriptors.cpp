@@ -131,6 +131,7 @@ int fstat64(int descriptor, struct stat64* status) noexcept;
 SOFTVERBS_FILE int __fxstat(int, int descriptor, struct stat* status) noexcept {
     return status_of(descriptor, status);
 }
-// NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming)
+// NOLINTBEGIN(bugprone-reserved-identifier,readability-identifier-naming)
 SOFTVERBS_ALIAS(__fxstat)
 int __fxstat64(int, int descriptor, struct stat64* status) noexcept;
+// NOLINTEND(bugprone-reserved-identifier,readability-identifier-naming)

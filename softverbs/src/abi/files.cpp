@@ -316,21 +316,22 @@ SOFTVERBS_FILE int __xstat(int, const char* path, struct stat* status) noexcept 
 SOFTVERBS_FILE int __lxstat(int, const char* path, struct stat* status) noexcept {
     return status_of(AT_FDCWD, path, status, AT_SYMLINK_NOFOLLOW);
 }
-// NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming)
+// NOLINTBEGIN(bugprone-reserved-identifier,readability-identifier-naming)
 SOFTVERBS_ALIAS(__xstat)
 int __xstat64(int, const char* path, struct stat64* status) noexcept;
-// NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming)
 SOFTVERBS_ALIAS(__lxstat)
 int __lxstat64(int, const char* path, struct stat64* status) noexcept;
+// NOLINTEND(bugprone-reserved-identifier,readability-identifier-naming)
 
 // NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming)
 SOFTVERBS_FILE int __fxstatat(int, int directory, const char* path, struct stat* status,
                               int flags) noexcept {
     return status_of(directory, path, status, flags);
 }
-// NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming)
+// NOLINTBEGIN(bugprone-reserved-identifier,readability-identifier-naming)
 SOFTVERBS_ALIAS(__fxstatat)
 int __fxstatat64(int, int directory, const char* path, struct stat64* status, int flags) noexcept;
+// NOLINTEND(bugprone-reserved-identifier,readability-identifier-naming)
 
 SOFTVERBS_FILE int statx(int directory, const char* path, int flags, unsigned mask,
                          struct statx* status) noexcept {

@@ -35,7 +35,7 @@ std::optional<Address> Address::parse(const void* sockaddr, std::size_t size) {
         return std::nullopt;
     }
     Address parsed;
-    std::memcpy(&parsed.storage_, sockaddr, size);
+    std::memcpy(&parsed.storage_.any, sockaddr, size);
     return parsed;
 }
 
@@ -45,18 +45,19 @@ std::optional<Address> Address::parse(const sockaddr& address) {
 
 Address Address::unspecified(sa_family_t family) {
     Address made;
-    made.storage_.ss_family = family;
+    made.storage_.any.ss_family = family;
     return made;
 }
 
 Address Address::from_gid(const Gid& gid, sa_family_t family) {
     Address made = unspecified(family);
     if (family == AF_INET) {
-        std::memcpy(&made.ipv4_.sin_addr, gid.data() + ipv4_offset, sizeof ipv4_.sin_addr);
+        std::memcpy(&made.storage_.ipv4.sin_addr, gid.data() + ipv4_offset,
+                    sizeof storage_.ipv4.sin_addr);
     } else if (family == AF_INET6) {
-        std::memcpy(&made.ipv6_.sin6_addr, gid.data(), gid.size());
+        std::memcpy(&made.storage_.ipv6.sin6_addr, gid.data(), gid.size());
     } else {
-        std::memcpy(&made.ib_.sib_addr, gid.data(), gid.size());
+        std::memcpy(&made.storage_.ib.sib_addr, gid.data(), gid.size());
     }
     return made;
 }
@@ -68,11 +69,11 @@ std::size_t Address::size() const noexcept {
 std::uint16_t Address::port() const noexcept {
     switch (family()) {
         case AF_INET:
-            return ntohs(ipv4_.sin_port);
+            return ntohs(storage_.ipv4.sin_port);
         case AF_INET6:
-            return ntohs(ipv6_.sin6_port);
+            return ntohs(storage_.ipv6.sin6_port);
         case family_ib:
-            return static_cast<std::uint16_t>(be64toh(ib_.sib_sid));
+            return static_cast<std::uint16_t>(be64toh(storage_.ib.sib_sid));
         default:
             return 0;
     }
@@ -80,24 +81,25 @@ std::uint16_t Address::port() const noexcept {
 
 void Address::set_port(std::uint16_t port) noexcept {
     if (family() == AF_INET) {
-        ipv4_.sin_port = htons(port);
+        storage_.ipv4.sin_port = htons(port);
     } else if (family() == AF_INET6) {
-        ipv6_.sin6_port = htons(port);
+        storage_.ipv6.sin6_port = htons(port);
     } else if (family() == family_ib) {
-        ib_.sib_sid = htobe64((be64toh(ib_.sib_sid) & ~std::uint64_t{0xffff}) | port);
-        ib_.sib_sid_mask = ~std::uint64_t{0};
+        storage_.ib.sib_sid =
+            htobe64((be64toh(storage_.ib.sib_sid) & ~std::uint64_t{0xffff}) | port);
+        storage_.ib.sib_sid_mask = ~std::uint64_t{0};
     }
 }
 
 std::uint16_t Address::service_port_space() const noexcept {
-    return family() == family_ib ? static_cast<std::uint16_t>(be64toh(ib_.sib_sid) >> 16U)
+    return family() == family_ib ? static_cast<std::uint16_t>(be64toh(storage_.ib.sib_sid) >> 16U)
                                  : std::uint16_t{0};
 }
 
 void Address::set_service_port_space(std::uint16_t port_space) noexcept {
     if (family() == family_ib) {
-        ib_.sib_sid =
-            htobe64((std::uint64_t{port_space} << 16U) | (be64toh(ib_.sib_sid) & 0xffffU));
+        storage_.ib.sib_sid =
+            htobe64((std::uint64_t{port_space} << 16U) | (be64toh(storage_.ib.sib_sid) & 0xffffU));
     }
 }
 
@@ -105,11 +107,12 @@ Gid Address::gid() const noexcept {
     Gid gid{};
     if (family() == AF_INET) {
         gid[10] = gid[11] = 0xff;
-        std::memcpy(gid.data() + ipv4_offset, &ipv4_.sin_addr, sizeof ipv4_.sin_addr);
+        std::memcpy(gid.data() + ipv4_offset, &storage_.ipv4.sin_addr,
+                    sizeof storage_.ipv4.sin_addr);
     } else if (family() == AF_INET6) {
-        std::memcpy(gid.data(), &ipv6_.sin6_addr, gid.size());
+        std::memcpy(gid.data(), &storage_.ipv6.sin6_addr, gid.size());
     } else if (family() == family_ib) {
-        std::memcpy(gid.data(), &ib_.sib_addr, gid.size());
+        std::memcpy(gid.data(), &storage_.ib.sib_addr, gid.size());
     }
     return gid;
 }
@@ -124,10 +127,11 @@ bool Address::is_unspecified() const noexcept {
 }
 
 bool Address::is_loopback() const noexcept {
-    if (family() == AF_INET || (family() == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&ipv6_.sin6_addr))) {
+    if (family() == AF_INET ||
+        (family() == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&storage_.ipv6.sin6_addr))) {
         return gid()[ipv4_offset] == 127;
     }
-    return family() == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&ipv6_.sin6_addr);
+    return family() == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&storage_.ipv6.sin6_addr);
 }
 
 bool Address::is_multicast() const noexcept {

@@ -43,10 +43,10 @@ class Address {
     /// address.
     [[nodiscard]] static Address from_gid(const Gid& gid, sa_family_t family);
 
-    [[nodiscard]] sa_family_t family() const noexcept { return storage_.ss_family; }
+    [[nodiscard]] sa_family_t family() const noexcept { return storage_.any.ss_family; }
     /// Returns the size of the sockaddr in bytes, or 0 if the address has no family.
     [[nodiscard]] std::size_t size() const noexcept;
-    [[nodiscard]] const sockaddr_storage& storage() const noexcept { return storage_; }
+    [[nodiscard]] const sockaddr_storage& storage() const noexcept { return storage_.any; }
 
     [[nodiscard]] std::uint16_t port() const noexcept;
     void set_port(std::uint16_t port) noexcept;
@@ -65,12 +65,13 @@ class Address {
     [[nodiscard]] bool is_multicast() const noexcept;
 
   private:
-    union {
-        sockaddr_storage storage_{};
-        sockaddr_in ipv4_;
-        sockaddr_in6 ipv6_;
-        sockaddr_ib ib_;
+    union Storage {
+        sockaddr_storage any{};
+        sockaddr_in ipv4;
+        sockaddr_in6 ipv6;
+        sockaddr_ib ib;
     };
+    Storage storage_{};
 };
 
 /// Returns whether the addresses are equal. Ignores the ports.

@@ -80,6 +80,7 @@ TEST(NcclNetPciPaths, OrderTheDevices) {
     }
     sort_by_pci_address(nics);
     std::vector<std::string> addresses;
+    addresses.reserve(nics.size());
     for (const Nic& nic : nics) {
         addresses.push_back(nic.pci_address ? to_string(*nic.pci_address) : "");
     }
