@@ -269,19 +269,18 @@ abi::Result isend(void* comm, void* data, std::size_t size, int tag, void* memor
     *request = nullptr;
     Communicator& by = communicator(comm);
     const std::lock_guard lock(by.endpoint->mutex);
-    // A message without data needs no receive buffer, so it does not wait for an advertised
-    // receive.
-    if (size > 0) {
-        auto receive = by.channel.advertised_receive(tag_of(tag));
-        if (!receive) {
-            poll(by.endpoint->endpoint);
-            receive = by.channel.advertised_receive(tag_of(tag));
-        }
-        if (!receive && !by.channel.state()) {
-            return abi::Result::success;
-        }
-        size = std::min(size, static_cast<std::size_t>(receive.value_or(size)));
+    // A message without data waits for an advertised receive, too. Otherwise it would be sent as an
+    // eager message, whose send completes before the peer's device has acknowledged it, and NCCL
+    // could close the connection before the message has arrived.
+    auto receive = by.channel.advertised_receive(tag_of(tag));
+    if (!receive) {
+        poll(by.endpoint->endpoint);
+        receive = by.channel.advertised_receive(tag_of(tag));
     }
+    if (!receive && !by.channel.state()) {
+        return abi::Result::success;
+    }
+    size = std::min(size, static_cast<std::size_t>(receive.value_or(size)));
     Request* const taken = by.take();
     if (taken == nullptr) {
         return abi::Result::success;

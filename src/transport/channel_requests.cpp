@@ -29,7 +29,8 @@ int ChannelState::send_any(const MemoryState* memory, std::uintptr_t address, st
     }
     // A message whose data is copied, and that can be sent at once, needs no SendRequest object.
     if (EagerProtocol::is_copied(buffer) && context == nullptr &&
-        send_now(buffer.host_bytes(), tag)) [[likely]] {
+        !eager_.uses_advertisements(buffer.length) && send_now(buffer.host_bytes(), tag))
+        [[likely]] {
         set_fast_sends();
         request = {.channel = number_,
                    .generation = static_cast<std::uint32_t>(buffer.length),
@@ -112,7 +113,8 @@ EagerProtocol::Sent ChannelState::try_send(SendRequest& request) noexcept {
         return Sent::no;
     }
     const CtsRing::Entry* const entry = rendezvous_sender_.advertised(request.tag);
-    if (request.bytes > eager_.limit() && entry != nullptr && request.bytes <= entry->length) {
+    if (eager_.uses_advertisements(request.bytes) && entry != nullptr &&
+        request.bytes <= entry->length) {
         return rendezvous_sender_.write_to(request, *entry) ? Sent::posted : Sent::no;
     }
     if (!control_.window.available()) {
@@ -194,7 +196,7 @@ int ChannelState::start_receive(const BufferRef& buffer, UnexpectedMessage* mess
         receive_unexpected(*taken, *message);
         return 0;
     }
-    if ((buffer.length > eager_.limit() || eager_.limit() == 0) && mask == full_mask) {
+    if (eager_.uses_advertisements(buffer.length) && mask == full_mask) {
         rendezvous_receiver_.advertise(*taken);
         if (rendezvous_receiver_.has_work()) [[unlikely]] {
             wake(); // The advertisement may not be posted yet.

@@ -22,12 +22,20 @@ bool RendezvousSender::write_to(SendRequest& request, const CtsRing::Entry& entr
     if (transfer == nullptr) {
         return false;
     }
-    transfer->set_remote(entry.remote, 0);
-    // If a queue pair needs several work requests, a FIN must contain the length of the
-    // message. Otherwise each queue pair posts one RDMA write, and the receiver adds up their
-    // lengths.
-    request.needs_fin = request.bytes > rails_.max_message() || entry.remote.chunks != 1 ||
-                        request.buffer.memory->rail(0).size() != 1;
+    if (request.bytes > 0) {
+        transfer->set_remote(entry.remote, 0);
+        // If a queue pair needs several work requests, a FIN must contain the length of the
+        // message. Otherwise each queue pair posts one RDMA write, and the receiver adds up their
+        // lengths.
+        request.needs_fin = request.bytes > rails_.max_message() || entry.remote.chunks != 1 ||
+                            request.buffer.memory->rail(0).size() != 1;
+    } else {
+        // The write has no data. A receive of 0 bytes has no region whose rkey it could use.
+        const RemoteAddress target = control_.probe_target(0);
+        transfer->remote_address = target.address;
+        transfer->remote.regions[0].rkeys[rails_[0].device] = target.rkey;
+        request.needs_fin = false;
+    }
     request.peer_request = entry.request;
     transfer->has_immediate = true;
     transfer->has_fin = request.needs_fin;

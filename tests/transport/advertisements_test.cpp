@@ -69,6 +69,33 @@ TEST_P(Advertisements, include_receives_of_0_bytes_if_the_eager_limit_is_0) {
     }
 }
 
+// A program that closes the channel after this completion loses no message.
+TEST_P(Advertisements, complete_messages_of_0_bytes_after_the_acknowledgement_if_the_limit_is_0) {
+    disconnect_all();
+    options_.eager_limit = 0;
+    connect_with_memory();
+    Request sent;
+    for (void* const context : {static_cast<void*>(nullptr), static_cast<void*>(&sent)}) {
+        for (const std::size_t room : {0U, 100U}) {
+            const Request posted = receive(room, 1, 0);
+            ASSERT_TRUE(progress_until([&] { return left().advertised_receive(1).has_value(); }));
+            forget_calls();
+            sent = send(0, 1, 0, context);
+            EXPECT_FALSE(left().endpoint()->is_done(sent));
+            EXPECT_EQ(finish(left(), sent).error, code(0));
+            const Completion completion = finish(right(), posted);
+            EXPECT_EQ(completion.error, code(0));
+            EXPECT_EQ(completion.bytes, 0);
+            std::size_t writes = 0;
+            for (const Send& work : record().sends) {
+                writes += work.request.opcode == IBV_WR_RDMA_WRITE_WITH_IMM ? 1 : 0;
+                EXPECT_NE(work.request.opcode, IBV_WR_SEND) << "the message is not eager";
+            }
+            EXPECT_EQ(writes, 1);
+        }
+    }
+}
+
 TEST_P(Advertisements, are_limited_and_need_that_earlier_receives_are_advertised) {
     EXPECT_TRUE(right().can_advertise(1, 32));
     EXPECT_FALSE(right().can_advertise(1, 33));

@@ -210,8 +210,9 @@ class Channel {
     }
     /// Returns the length in bytes of the receive that the next message with this tag will match,
     /// if the peer has advertised this receive. If such a message is longer than the eager limit
-    /// and not longer than the receive, isend() writes it by RDMA at once. Any other message above
-    /// the eager limit needs an RTS and its answer, which takes a round trip.
+    /// (if the limit is 0: of any length) and not longer than the receive, isend() writes it by
+    /// RDMA at once. The send then completes when it is acknowledged. Any other message above the
+    /// eager limit needs an RTS and its answer, which takes a round trip.
     /// @return std::nullopt if no such advertisement has arrived yet, if earlier messages of this
     ///         end wait, or if the channel is closed or has failed
     [[nodiscard]] std::optional<std::uint64_t> advertised_receive(Tag tag) const noexcept {

@@ -193,9 +193,13 @@ TEST_F(NcclNetConnecting, IsClosedWithAWarningIfAMessageWasNotAcknowledged) {
     const Pair pair = connect();
     const Pair next = connect();
     const auto from = memory(pair.send, 64);
+    const auto to = memory(pair.receive, 64);
+    const Ticket received = receive(pair.receive, *to, 0, 64, 0);
+    finish(send(pair.send, *from, 0, 8, 0));
+    finish(received);
     ASSERT_EQ(softverbs_set_port_state(0, 1, IBV_PORT_DOWN), 0);
-    finish(send(pair.send, *from, 0, 0, 0));
-    close_send(pair);
+    // The advertisement of the receive was not signaled.
+    close_receive(pair);
     EXPECT_THAT(take_log(), HasSubstr("W NET/rdmabuf : soft0: a connection was closed before"));
     // NCCL closes hundreds of connections, one after another.
     rdmabuf::testing::forget_calls();

@@ -41,12 +41,25 @@ TEST_F(NcclNetMessages, WaitForTheirReceive) {
     EXPECT_THAT(request, IsNull()) << "the receive had another tag";
 }
 
-TEST_F(NcclNetMessages, OfNoBytesNeedNoReceive) {
+// The completion of an RDMA write shows that the message was acknowledged. NCCL may then close the
+// connection.
+TEST_F(NcclNetMessages, OfNoBytesAreWrittenToTheirReceive) {
     const auto from = memory(pair_.send, 64);
     const auto to = memory(pair_.receive, 64);
     for (const std::size_t room : {0U, 64U}) {
-        const Ticket sent = send(pair_.send, *from, 0, 0, 1);
+        void* request = &pair_;
+        EXPECT_EQ(net().isend(pair_.send, from->data(), 0, 1, from->handle(), request),
+                  Result::success);
+        EXPECT_THAT(request, IsNull());
         const Ticket received = receive(pair_.receive, *to, 0, room, 1);
+        rdmabuf::testing::forget_calls();
+        const Ticket sent = send(pair_.send, *from, 0, 0, 1);
+        EXPECT_EQ(std::ranges::count_if(rdmabuf::testing::record().sends,
+                                        [](const rdmabuf::testing::Send& posted) {
+                                            return posted.request.opcode ==
+                                                   IBV_WR_RDMA_WRITE_WITH_IMM;
+                                        }),
+                  1);
         EXPECT_THAT(finish(received), ElementsAre(0));
         EXPECT_THAT(finish(sent), ElementsAre(0));
     }

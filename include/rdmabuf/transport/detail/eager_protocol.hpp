@@ -49,6 +49,11 @@ class RDMABUF_EXPORT EagerProtocol {
     /// Returns true if a message of this length may be sent as an eager message now: it is not
     /// longer than limit(), and this end has credits for it.
     [[nodiscard]] bool fits(std::uint64_t length) const noexcept;
+    /// Returns true if a message of this length is written to a receive that the peer has
+    /// advertised, and if receives of this length are advertised.
+    [[nodiscard]] bool uses_advertisements(std::uint64_t length) const noexcept {
+        return length > limit_ || limit_ == 0;
+    }
     /// Returns true if the data of an eager message is copied when the message is sent.
     [[nodiscard]] static bool is_copied(const BufferRef& buffer) noexcept {
         return buffer.length <= BouncePool::copy_limit && buffer.is_host();

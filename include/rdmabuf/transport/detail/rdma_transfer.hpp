@@ -125,7 +125,9 @@ class TransferPool {
         transfer->immediate = {};
         transfer->request = &request;
         transfer->memory = request.buffer.memory;
-        transfer->local_address = request.buffer.device_address() + offset;
+        // A buffer of 0 bytes may have no memory.
+        transfer->local_address =
+            request.buffer.length == 0 ? 0 : request.buffer.device_address() + offset;
         return transfer;
     }
     void give_back(RdmaTransfer* transfer) noexcept {
