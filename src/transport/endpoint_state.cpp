@@ -206,6 +206,7 @@ void EndpointState::attach(ChannelState& channel) {
         throw;
     }
     channels_.push_back(&channel);
+    close_unacknowledged_ = false;
     // EndpointOptions::mutex was unlocked while the queue pairs were connected, so a device may
     // have failed meanwhile. The next poll() then stops using the device.
     shared.rail_failed =
@@ -310,9 +311,15 @@ bool EndpointState::advance_close(ChannelState& channel, bool linger) noexcept {
                     channel.linger_end_ns = now + to_ns(options.linger);
                 }
             }
-            if (now < channel.linger_end_ns) {
+            const bool waits =
+                !channel.close_sent || !close_unacknowledged_ || channel.socket() < 0;
+            if (waits && now < channel.linger_end_ns) {
                 return false;
             }
+            close_unacknowledged_ = close_unacknowledged_ || channel.close_sent;
+        }
+        if (channel.close_sent && channel.broken() == EHOSTUNREACH) {
+            close_unacknowledged_ = true;
         }
         if (works && (acknowledged || channel.close_sent)) {
             channel.say_goodbye();

@@ -654,6 +654,58 @@ TEST_F(Ends, closing_many_channels_at_once_sends_all_close_messages_before_it_wa
     EXPECT_TRUE(!closed || closed == code(ECONNRESET)) << closed.message();
 }
 
+// Programs close many channels one after another, and all of them can lead to an unreachable peer.
+TEST_F(Ends, only_the_first_idle_channel_waits_for_an_unreachable_peer) {
+    // With 12, the queue pair fails before the linger time ends.
+    for (const std::uint8_t ack_timeout : {std::uint8_t{12}, std::uint8_t{20}}) {
+        for (const bool sockets : {true, false}) {
+            SCOPED_TRACE(::testing::Message() << int{ack_timeout} << " " << sockets);
+            options_.ack_timeout = ack_timeout;
+            options_.keep_sockets = sockets;
+            open();
+            transport::Listener listener = listen();
+            std::vector<std::pair<Channel, Channel>> channels;
+            // Returns true if a channel is closed only after some time.
+            const auto waits = [&](Channel& channel) {
+                const StoppedClock clock;
+                std::error_code closed = code(EAGAIN);
+                int steps = 0;
+                for (; steps < 100 && closed == code(EAGAIN); ++steps) {
+                    for (int i = 0; i < 10 && closed == code(EAGAIN); ++i) {
+                        closed = channel.try_close();
+                        StoppedClock::settle();
+                    }
+                    StoppedClock::advance(10ms);
+                }
+                EXPECT_EQ(closed, code(0));
+                return steps > 1;
+            };
+            for (int i = 0; i < 3; ++i) {
+                channels.push_back(connect_another(left_end(), listener));
+            }
+            ASSERT_EQ(softverbs_set_port_state(0, 1, IBV_PORT_DOWN), 0);
+            EXPECT_TRUE(waits(channels[0].first));
+            EXPECT_EQ(waits(channels[1].first), !sockets);
+            EXPECT_EQ(waits(channels[2].first), !sockets);
+            ASSERT_EQ(softverbs_set_port_state(0, 1, IBV_PORT_ACTIVE), 0);
+            for (std::size_t i = 0; i < channels.size() && sockets; ++i) {
+                const Channel& far = channels[i].second;
+                ASSERT_TRUE(progress_until([&] { return far.state() == code(ECONNRESET); }));
+                if (i > 0) {
+                    EXPECT_STREQ(far.reason(), "the peer has closed the channel");
+                }
+            }
+            // A peer can be reached again.
+            channels.push_back(connect_another(left_end(), listener));
+            ASSERT_EQ(softverbs_set_port_state(0, 1, IBV_PORT_DOWN), 0);
+            EXPECT_TRUE(waits(channels.back().first));
+            ASSERT_EQ(softverbs_set_port_state(0, 1, IBV_PORT_ACTIVE), 0);
+            channels.clear();
+            disconnect_all();
+        }
+    }
+}
+
 TEST_F(Ends, closing_channels_of_several_endpoints_at_once_closes_all) {
     connect_with_memory();
     std::vector<Channel> channels;

@@ -110,7 +110,9 @@ struct EndpointOptions {
     /// Maximum time for which Channel::close() waits until all queued messages are sent and
     /// acknowledged. A message is not acknowledged while the peer has no free receive buffer, for
     /// example because its program makes no progress. If the time passes, close() returns
-    /// ETIMEDOUT.
+    /// ETIMEDOUT. close() also waits for the acknowledgement of its close message, which is no
+    /// error if the time passes. Then further channels with sockets are closed without waiting for
+    /// this acknowledgement, until another channel is connected.
     std::chrono::milliseconds linger{1000};
     /// If false at one of the ends, both ends close the socket of a channel after the channel is
     /// connected. The failure of a peer process is then detected later: when the next work request,

@@ -398,6 +398,10 @@ class RDMABUF_EXPORT EndpointState : public std::enable_shared_from_this<Endpoin
     /// The number of calls of progress(), modulo 256. When it becomes 0, progress() calls check().
     std::uint8_t calls_ = 0;
     bool loopback_failed_ = false;
+    /// True if a close message was not acknowledged, and no channel was attached since then.
+    /// Channels with sockets are then closed without waiting for this acknowledgement: programs
+    /// close many channels one after another, and all of them can lead to an unreachable peer.
+    bool close_unacknowledged_ = false;
     std::int64_t checked_ns_ = 0;
     /// The epoll descriptor for the completion channels and the asynchronous events of the devices,
     /// for the sockets of the channels, and for the timer.
