@@ -83,6 +83,9 @@ bool EndpointState::poll_all() noexcept {
 
 bool EndpointState::progress() noexcept {
     const OneThread one_thread(user_);
+    if (!creator_.is_current()) [[unlikely]] {
+        return false;
+    }
     const bool any = poll();
     if (!any) {
         post_all_receives();
@@ -157,7 +160,8 @@ std::optional<std::uint32_t> EndpointState::poll_failed() noexcept {
 std::size_t EndpointState::poll_completions(std::span<Completion> completions) noexcept {
     const OneThread one_thread(user_);
     std::size_t count = 0;
-    while (count < completions.size() && !shared.completed.empty()) {
+    // In a child process, the channels of completed requests may be destroyed already.
+    while (creator_.is_current() && count < completions.size() && !shared.completed.empty()) {
         report(*shared.completed.pop_front(), completions[count++]);
     }
     return count;

@@ -343,8 +343,7 @@ bool EndpointState::advance_close(ChannelState& channel, bool linger) noexcept {
 
 void EndpointState::abandon(ChannelState& channel) noexcept {
     if (!creator_.is_current()) {
-        detach(channel);
-        return;
+        return; // The endpoint makes no progress in a child process.
     }
     channel.rails().fail(ECONNABORTED, "the set-up of the channel has failed", nullptr, 0, true);
     Closing failed;
@@ -407,7 +406,7 @@ void EndpointState::detach(ChannelState& channel) noexcept {
 }
 
 bool EndpointState::arm() noexcept {
-    if (check_descriptors()) {
+    if (!creator_.is_current() || check_descriptors()) {
         return false;
     }
     if (const std::int64_t now = now_ns(); is_check_due(now) && check(now)) {
@@ -495,6 +494,9 @@ bool EndpointState::is_check_due(std::int64_t now) const noexcept {
 }
 
 bool EndpointState::check(std::int64_t now) noexcept {
+    if (!creator_.is_current()) {
+        return false;
+    }
     bool any = options.timeout.count() > 0 && is_any_late(now);
     if (any) {
         // The completions of requests that have exceeded EndpointOptions::timeout may already be in

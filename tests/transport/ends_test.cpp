@@ -745,6 +745,37 @@ TEST_F(Ends, requests_of_a_forked_child_are_refused_and_its_close_does_not_close
     pass(*from_, *to_, 100);
 }
 
+// The child may already have destroyed the channels of the completions.
+TEST_F(Ends, a_forked_child_polls_no_completions) {
+    connect_with_memory();
+    Request completed;
+    Request waiting;
+    completed = receive(100, 1, 0, &completed);
+    waiting = receive(100, 2, 0, &waiting);
+    static_cast<void>(send(100, 1));
+    ASSERT_TRUE(progress_until([&] { return right_end().state()->has_completions(); }));
+    static_cast<void>(send(100, 2));
+    settle([&] { left_end().progress(); });
+    std::array<Completion, 3> completions;
+    const pid_t child = ::fork();
+    if (child == 0) {
+        const std::size_t before = right_end().poll_completions(completions);
+        static_cast<void>(right().close());
+        static_cast<void>(left().close());
+        const std::size_t after = right_end().poll_completions(completions);
+        right_end().progress();
+        right_end().wait(0ms);
+        const bool armed = right_end().arm();
+        ::_exit(before == 0 && after == 0 && !armed ? 0 : 1);
+    }
+    int status = -1;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status));
+    EXPECT_EQ(WEXITSTATUS(status), 0);
+    EXPECT_EQ(right_end().poll_completions(completions), 2U);
+    pass(*from_, *to_, 200000);
+}
+
 TEST_F(Ends, memory_may_be_destroyed_before_its_channel) {
     for (const TestMemory::Kind kind : {TestMemory::Kind::host, TestMemory::Kind::dmabuf}) {
         connect();

@@ -100,8 +100,8 @@ class RDMABUF_EXPORT EndpointState : public std::enable_shared_from_this<Endpoin
     /// the socket.
     /// @throws Error with the errno value of epoll_ctl(2)
     void watch_socket(ChannelState& channel, UniqueFd socket);
-    /// Ends a channel whose set-up has failed after attach(), and removes it from the endpoint. In
-    /// a child process after fork(2), only removes it.
+    /// Ends a channel whose set-up has failed after attach(), and removes it from the endpoint. Has
+    /// no effect in a child process after fork(2).
     void abandon(ChannelState& channel) noexcept;
     /// Returns the UD queue pair that all prepared channels of the endpoint use for their setup.
     /// The first call creates it.
@@ -130,7 +130,9 @@ class RDMABUF_EXPORT EndpointState : public std::enable_shared_from_this<Endpoin
 
     // Progress
 
-    /// Polls the completion queues of all devices, and advances the channels that have work.
+    /// Polls the completion queues of all devices, and advances the channels that have work. Has no
+    /// effect in a child process after fork(2), which does not detach the channels that it
+    /// destroys.
     /// @return true if a work request has completed
     bool progress() noexcept;
     /// Waits until a device or a socket reports an event, or a periodic check is due. progress()
