@@ -82,7 +82,8 @@ class Endpoint {
     [[nodiscard]] RegistrationCache& cache() const noexcept { return *state_->cache.load(); }
 
     /// Registers memory of any kind with all devices for which works() is true, or reuses a
-    /// registration of the cache.
+    /// registration of the cache. Memory that is longer than DeviceAttributes::max_mr_size is
+    /// registered in several regions, without the cache, as by register_uncached().
     /// @param access      the access that the requests need: local_write and remote_write for
     ///                    irecv(), local_write for iget(), remote_read for iflush(). Memory that
     ///                    the peer accesses needs remote_write for iput() of the peer, remote_read
