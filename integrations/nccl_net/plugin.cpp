@@ -243,7 +243,8 @@ abi::Result merge(std::span<const int> members, int& device) {
         log::info("makeVDevice", "devices are not merged: " + reason);
         return abi::Result::invalid_usage;
     };
-    if (!all.settings->merge_devices) {
+    // NCCL 2.26 also calls this function for each single device, and does not end if that fails.
+    if (!all.settings->merge_devices && members.size() > 1) {
         return refuse("NCCL_IB_MERGE_NICS=0");
     }
     auto merged = merge_nics(all.nics, members);

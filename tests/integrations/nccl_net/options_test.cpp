@@ -343,6 +343,11 @@ TEST_F(NcclNetMerging, CanBeDisabled) {
     EXPECT_EQ(net().merge({0, 1}, device), Result::invalid_usage);
     EXPECT_EQ(net().devices(), 3);
     EXPECT_THAT(take_log(), HasSubstr("NCCL_IB_MERGE_NICS=0"));
+    // NCCL 2.26 does this for each device, and would repeat it for ever after an error.
+    ASSERT_EQ(net().merge({1}, device), Result::success);
+    abi::PropertiesV12 properties{};
+    ASSERT_EQ(net().properties(device, properties), Result::success);
+    EXPECT_THAT(properties.device.name, StrEq("soft1"));
 }
 
 } // namespace
