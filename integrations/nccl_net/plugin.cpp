@@ -29,6 +29,14 @@ using rdmabuf::transport::Channel;
 using rdmabuf::transport::Connector;
 using rdmabuf::transport::Handle;
 
+/// Logs that a listener or a connection has failed. @return the result for NCCL: not invalid_usage,
+/// because EINVAL is then an error of a verbs call, for example because the port is down
+abi::Result connection_failed(const char* function, const Nic& nic,
+                              const rdmabuf::ErrorInfo& failure) {
+    const abi::Result result = log::failed(function, nic.name, failure);
+    return result == abi::Result::invalid_usage ? abi::Result::system_error : result;
+}
+
 /// A listener or a connector of an endpoint. The destructor takes the lock of the endpoint.
 template <class Object>
 struct EndpointObject {
@@ -60,7 +68,7 @@ struct EndpointObject {
         }
         return channel || error.value() == EAGAIN
                    ? abi::Result::success
-                   : log::failed(function, nic.name, object.error_info());
+                   : connection_failed(function, nic, object.error_info());
     }
 };
 
@@ -163,7 +171,7 @@ abi::Result create(const char* function, Context& context, const Nic& nic, int t
     const std::lock_guard using_endpoint(endpoint->mutex);
     rdmabuf::Result<Object> created = call(endpoint->endpoint);
     if (!created) {
-        return log::failed(function, nic.name, created.error_info());
+        return connection_failed(function, nic, created.error_info());
     }
     made = std::make_unique<EndpointObject<Object>>(nic, endpoint, *std::move(created));
     return abi::Result::success;

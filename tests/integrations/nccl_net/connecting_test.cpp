@@ -116,6 +116,31 @@ TEST_F(NcclNetConnecting, ByBytesThatAreNoHandleFails) {
     EXPECT_THAT(take_log(), HasSubstr("these bytes are not the handle of a listener"));
 }
 
+// A verbs call then fails with EINVAL, which is no error of NCCL.
+TEST_F(NcclNetConnecting, ByAPortThatIsDownFailsWithAReason) {
+    Handle handle{};
+    void* listener = nullptr;
+    ASSERT_EQ(net().listen(0, handle, listener), Result::success);
+    ASSERT_EQ(softverbs_set_port_state(0, 1, IBV_PORT_DOWN), 0);
+    Result connected = Result::success;
+    Result accepted = Result::success;
+    void* comm = nullptr;
+    until([&] {
+        if (connected == Result::success) {
+            connected = net().connect(0, handle, comm);
+        }
+        if (accepted == Result::success) {
+            accepted = net().accept(listener, comm);
+        }
+        return connected != Result::success && accepted != Result::success;
+    });
+    EXPECT_EQ(connected, Result::system_error);
+    EXPECT_EQ(accepted, Result::system_error);
+    EXPECT_THAT(take_log(), HasSubstr("W NET/rdmabuf : soft0: "));
+    EXPECT_EQ(net().close_listen(listener), Result::success);
+    ASSERT_EQ(softverbs_set_port_state(0, 1, IBV_PORT_ACTIVE), 0);
+}
+
 TEST_F(NcclNetConnecting, ToADeviceThatThereIsNotFails) {
     Handle handle{};
     void* object = nullptr;
