@@ -20,6 +20,14 @@
 #include "log.hpp"
 
 namespace nccl_net {
+
+/// The registration may outlive the connection for which NCCL has requested it; all connections of
+/// the same endpoint can use it, so it keeps the endpoint open.
+struct RegisteredMemory {
+    std::shared_ptr<SharedEndpoint> endpoint;
+    rdmabuf::transport::Memory memory;
+};
+
 namespace {
 
 using rdmabuf::transport::Channel;
@@ -28,21 +36,13 @@ using rdmabuf::transport::Endpoint;
 using rdmabuf::transport::Memory;
 using rdmabuf::transport::Tag;
 
-/// Memory that NCCL has registered. The registration may outlive the connection for which NCCL has
-/// requested it; all connections of the same endpoint can use it, so it keeps the endpoint open.
-struct RegisteredMemory {
-    std::shared_ptr<SharedEndpoint> endpoint;
-    Memory memory;
-};
-
-/// An `mhandle` of NCCL is a pointer to an object of this type. Requests in flight have copies of
-/// this object: when an NCCL communicator is aborted, NCCL deregisters memory before it closes the
-/// connections that use it. A request releases its copy when it completes, because freed GPU memory
-/// that is still registered cannot be allocated again.
-using MemoryHandle = std::shared_ptr<const RegisteredMemory>;
+/// An `mhandle` of NCCL is a pointer to an object of this type. The MemoryHandle is shared by the
+/// calls of regMr() for the same memory. It is destroyed by the last deregMr(), also if requests
+/// still use the memory: NCCL may then free the memory, and register other memory at its address.
+using Registration = std::shared_ptr<const MemoryHandle>;
 
 const MemoryHandle& memory_of(void* handle) noexcept {
-    return *static_cast<const MemoryHandle*>(handle);
+    return **static_cast<const Registration*>(handle);
 }
 
 struct Communicator;
@@ -167,23 +167,34 @@ std::error_code add_part(Request& request, void* memory, std::size_t size,
     return error;
 }
 
+/// Shares the registration of the same memory, or makes a new one. If two threads register the same
+/// memory at the same time, there are two registrations.
 /// @param call  registers the memory with an endpoint, whose lock is held, except while the devices
 ///              register the memory
 template <class Register>
-abi::Result registered(const char* function, void* comm, void** memory,
+abi::Result registered(const char* function, void* comm, const MemoryKey& key, void** memory,
                        const Register& call) noexcept {
     *memory = nullptr;
     return guarded(function, [&] {
         const Communicator& of = communicator(comm);
         auto made = rdmabuf::attempt([&] {
-            std::unique_lock lock(of.endpoint->mutex);
-            Memory result = call(of.endpoint->endpoint, of.nic.access).value();
-            lock.unlock();
-            // remote() fails if the memory has more regions than a descriptor can hold. A receive
-            // into such memory would never be advertised.
-            static_cast<void>(result.remote().value());
-            return std::make_unique<MemoryHandle>(std::make_shared<RegisteredMemory>(
-                RegisteredMemory{.endpoint = of.endpoint, .memory = std::move(result)}));
+            Registration result;
+            const std::lock_guard lock(of.endpoint->mutex);
+            auto& known = of.endpoint->registrations;
+            std::erase_if(known, [](const auto& each) { return each.second.expired(); });
+            if (const auto same = known.find(key); same != known.end()) {
+                result = same->second.lock();
+            }
+            if (result == nullptr) {
+                Memory registered = call(of.endpoint->endpoint, of.nic.access).value();
+                // remote() fails if the memory has more regions than a descriptor can hold. A
+                // receive into such memory would never be advertised.
+                static_cast<void>(registered.remote().value());
+                result = std::make_shared<MemoryHandle>(std::make_shared<RegisteredMemory>(
+                    RegisteredMemory{.endpoint = of.endpoint, .memory = std::move(registered)}));
+                known[key] = result;
+            }
+            return std::make_unique<Registration>(result);
         });
         if (!made) {
             return log::failed(function, of.nic.name, made.error_info());
@@ -238,16 +249,17 @@ bool are_communicators_closed() noexcept {
 
 abi::Result register_memory(void* comm, void* data, std::size_t size, int /*kind*/,
                             void** memory) noexcept {
-    return registered("regMr", comm, memory, [&](const Endpoint& endpoint, rdmabuf::Access access) {
-        return endpoint.register_uncached(data, size, access);
-    });
+    return registered("regMr", comm, {.address = data, .size = size}, memory,
+                      [&](const Endpoint& endpoint, rdmabuf::Access access) {
+                          return endpoint.register_uncached(data, size, access);
+                      });
 }
 
 abi::Result register_dmabuf(void* comm, void* data, std::size_t size, int /*kind*/,
                             std::uint64_t offset, int fd, void** memory) noexcept {
     const auto address = reinterpret_cast<std::uintptr_t>(data);
     return registered(
-        "regMrDmaBuf", comm, memory,
+        "regMrDmaBuf", comm, {.address = data, .size = size, .offset = offset}, memory,
         [&](const Endpoint& endpoint, rdmabuf::Access access) -> rdmabuf::Result<Memory> {
             const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
             if (address % page != offset % page) {
@@ -260,7 +272,7 @@ abi::Result register_dmabuf(void* comm, void* data, std::size_t size, int /*kind
 }
 
 abi::Result deregister_memory(void* /*comm*/, void* memory) noexcept {
-    delete static_cast<MemoryHandle*>(memory);
+    delete static_cast<Registration*>(memory);
     return abi::Result::success;
 }
 

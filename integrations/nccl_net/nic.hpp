@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -84,6 +86,24 @@ void sort_by_pci_address(std::deque<Nic>& nics);
 [[nodiscard]] rdmabuf::Result<Nic> merge_nics(const std::deque<Nic>& all,
                                               std::span<const int> members);
 
+/// Memory that NCCL has registered.
+struct RegisteredMemory;
+/// Requests in flight have copies of this pointer: when an NCCL communicator is aborted, NCCL
+/// deregisters memory before it closes the connections that use it. A request releases its copy
+/// when it completes, because freed GPU memory that is still registered cannot be allocated again.
+using MemoryHandle = std::shared_ptr<const RegisteredMemory>;
+
+/// Identifies memory that NCCL has registered, as long as it is registered. The descriptor of a
+/// dma-buf is no part of it, because NCCL exports the memory again for each registration.
+struct MemoryKey {
+    const void* address;
+    std::size_t size;
+    /// The offset in the dma-buf; std::nullopt for memory that is registered by its address only.
+    std::optional<std::uint64_t> offset = std::nullopt;
+
+    friend auto operator<=>(const MemoryKey&, const MemoryKey&) = default;
+};
+
 /// An endpoint of one device, and its lock. The calls of the endpoint, and of its channels,
 /// listeners and connectors, need the lock, except calls that only return a value which no other
 /// thread changes.
@@ -114,6 +134,10 @@ struct SharedEndpoint {
 
     std::mutex mutex;
     rdmabuf::transport::Endpoint endpoint;
+    /// The registrations that NCCL has requested and not ended, which later requests for the same
+    /// memory share, as in NCCL's own InfiniBand transport: NCCL registers some buffers once for
+    /// each connection. Needs the lock. Expired elements are removed by the next registration.
+    std::map<MemoryKey, std::weak_ptr<const MemoryHandle>> registrations;
     /// Set to false when the close of a connection has timed out after EndpointOptions::linger. The
     /// other connections are then closed without waiting, because NCCL closes its connections one
     /// after another, and hundreds of them can lead to an unreachable peer.

@@ -186,6 +186,47 @@ TEST_F(NcclNetMemory, IsValidForOtherConnectionsOfTheNcclCommunicator) {
     EXPECT_TRUE(std::ranges::equal(from->bytes(0, 4096), to->bytes(0, 4096)));
 }
 
+// NCCL registers the buffer that its connections share once for each connection.
+TEST_F(NcclNetMemory, IsRegisteredOnceForAllConnections) {
+    const Pair other = connect();
+    const std::size_t page = page_size();
+    std::vector<std::byte> data(4 * page);
+    const auto fd = make_dmabuf(4 * page);
+    void* const address = reinterpret_cast<void*>(std::uintptr_t{0x7f00'0000'0000});
+    const auto by_address = [&](void* comm, std::size_t size, void*& handle) {
+        return net().register_memory(comm, data.data(), size, abi::pointer_host, handle);
+    };
+    const auto by_dmabuf = [&](void* comm, std::size_t offset, void*& handle) {
+        return net().register_dmabuf(comm, address, page, offset, fd.get(), handle);
+    };
+    const std::size_t before = softverbs_live(SOFTVERBS_MR);
+    const std::array comms{pair_.send, pair_.receive, other.send, other.receive};
+    std::vector<void*> handles;
+    for (void* const comm : comms) {
+        ASSERT_EQ(by_address(comm, 2 * page, handles.emplace_back()), Result::success);
+        EXPECT_EQ(softverbs_live(SOFTVERBS_MR), before + 1);
+    }
+    ASSERT_EQ(by_address(pair_.send, page, handles.emplace_back()), Result::success);
+    EXPECT_EQ(softverbs_live(SOFTVERBS_MR), before + 2) << "of another length";
+    for (void* const comm : comms) {
+        ASSERT_EQ(by_dmabuf(comm, page, handles.emplace_back()), Result::success);
+        EXPECT_EQ(softverbs_live(SOFTVERBS_MR), before + 3);
+    }
+    ASSERT_EQ(by_dmabuf(pair_.send, 2 * page, handles.emplace_back()), Result::success);
+    EXPECT_EQ(softverbs_live(SOFTVERBS_MR), before + 4) << "of another part of the dma-buf";
+    const std::size_t last = handles.size() - 1;
+    for (const auto& [first, registrations] :
+         {std::pair{last, 3U}, std::pair{last - 4, 2U}, std::pair{comms.size(), 1U},
+          std::pair{std::size_t{0}, 0U}}) {
+        while (handles.size() > first) {
+            EXPECT_GT(softverbs_live(SOFTVERBS_MR), before + registrations);
+            EXPECT_EQ(net().deregister_memory(pair_.send, handles.back()), Result::success);
+            handles.pop_back();
+        }
+        EXPECT_EQ(softverbs_live(SOFTVERBS_MR), before + registrations);
+    }
+}
+
 TEST_F(NcclNetMemory, IsRegisteredWithoutDelayingAnotherThread) {
     Transfer transfer(net(), pair_, {}, true);
     std::latch registering(2);
@@ -230,6 +271,13 @@ TEST_F(NcclNetMemory, IsDeregisteredWhenTheRequestsInFlightHaveEnded) {
     });
     from->deregister();
     to->deregister();
+    EXPECT_EQ(softverbs_live(SOFTVERBS_MR), before + 2);
+    // NCCL may have freed the memory, and allocated other memory at its address.
+    void* anew = nullptr;
+    ASSERT_EQ(net().register_memory(pair_.receive, to->data(), size, abi::pointer_host, anew),
+              Result::success);
+    EXPECT_EQ(softverbs_live(SOFTVERBS_MR), before + 3);
+    EXPECT_EQ(net().deregister_memory(pair_.receive, anew), Result::success);
     EXPECT_EQ(softverbs_live(SOFTVERBS_MR), before + 2);
     close_send(pair_);
     EXPECT_EQ(softverbs_live(SOFTVERBS_MR), before + 1);
