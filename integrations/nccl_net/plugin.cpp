@@ -95,14 +95,15 @@ struct KnownEndpoint {
 /// An NCCL communicator.
 struct Context {
     int traffic_class = abi::undefined_traffic_class;
-    /// True after finalize(). The object is then kept until all communicators have ended: after a
-    /// communicator has ended, NCCL 2.28.3 still uses its context for the communicators that were
-    /// split from it (ncclConfig_t::splitShare).
+    /// True after finalize(), which has closed the listeners and connection attempts. The object is
+    /// kept until all communicators have ended: after a communicator has ended, NCCL 2.28.3 still
+    /// uses its context for the communicators that were split from it (ncclConfig_t::splitShare).
     bool ended = false;
     /// The endpoint for each device and traffic class.
     std::map<std::pair<const Nic*, int>, KnownEndpoint> endpoints;
-    std::map<const void*, std::unique_ptr<Listener>> listeners;
-    std::map<std::uint64_t, std::unique_ptr<Connection>> connections;
+    // A call that uses an element has a reference to it, because finalize() can close it meanwhile.
+    std::map<const void*, std::shared_ptr<Listener>> listeners;
+    std::map<std::uint64_t, std::shared_ptr<Connection>> connections;
 };
 
 struct Plugin {
@@ -147,12 +148,24 @@ Context& context_of(void* context) noexcept {
     return context != nullptr ? *static_cast<Context*>(context) : plugin().default_context;
 }
 
+/// Returns the context of a listener; nullptr if finalize() has closed the listener. The caller
+/// must hold Plugin::mutex.
+Context* owner_of(const void* listener) noexcept {
+    if (plugin().default_context.listeners.contains(listener)) {
+        return &plugin().default_context;
+    }
+    const auto owner = std::ranges::find_if(plugin().contexts, [listener](const Context& context) {
+        return context.listeners.contains(listener);
+    });
+    return owner != plugin().contexts.end() ? &*owner : nullptr;
+}
+
 /// Creates a listener or a connector by a call of @p call with the endpoint of a device. Opens the
 /// endpoint, unless it is in use already.
 /// @param made  set to the object; unchanged after an error, which is logged
 template <class Object, class Call>
 abi::Result create(const char* function, Context& context, const Nic& nic, int traffic_class,
-                   std::unique_ptr<EndpointObject<Object>>& made, const Call& call) {
+                   std::shared_ptr<EndpointObject<Object>>& made, const Call& call) {
     std::unique_lock lock(plugin().mutex);
     KnownEndpoint& known = context.endpoints[{&nic, traffic_class}];
     lock.unlock();
@@ -173,7 +186,7 @@ abi::Result create(const char* function, Context& context, const Nic& nic, int t
     if (!created) {
         return connection_failed(function, nic, created.error_info());
     }
-    made = std::make_unique<EndpointObject<Object>>(nic, endpoint, *std::move(created));
+    made = std::make_shared<EndpointObject<Object>>(nic, endpoint, *std::move(created));
     return abi::Result::success;
 }
 
@@ -218,10 +231,17 @@ abi::Result init(abi::Logger logger, int traffic_class, void** context) noexcept
 }
 
 abi::Result finalize(void* context) noexcept {
+    // Destroyed after the unlock, because this may close endpoints, which can take long.
+    std::list<Context> unused;
+    decltype(Context::listeners) listeners;
+    decltype(Context::connections) connections;
     const std::lock_guard lock(plugin().mutex);
-    context_of(context).ended = true;
+    Context& ended = context_of(context);
+    ended.ended = true;
+    listeners.swap(ended.listeners);
+    connections.swap(ended.connections);
     if (std::ranges::all_of(plugin().contexts, &Context::ended)) {
-        plugin().contexts.clear();
+        unused.swap(plugin().contexts);
     }
     return abi::Result::success;
 }
@@ -280,7 +300,7 @@ abi::Result listen(void* context, int device, void* handle, void** listener) noe
         if (nic == nullptr) {
             return abi::Result::internal_error;
         }
-        std::unique_ptr<Listener> made;
+        std::shared_ptr<Listener> made;
         const abi::Result result = create(
             "listen", used, *nic, used.traffic_class, made,
             [](const auto& endpoint) { return endpoint.listen(*plugin().settings->listen); });
@@ -304,33 +324,31 @@ abi::Result connect(void* context, int device, const abi::Config* config, void* 
         Context& used = context_of(context);
         WireHandle wire{};
         std::memcpy(&wire, handle, sizeof wire);
-        Connection* attempt = nullptr;
+        std::shared_ptr<Connection> attempt;
         {
             const std::lock_guard lock(plugin().mutex);
             const auto known = used.connections.find(wire.connection);
-            attempt = known != used.connections.end() ? known->second.get() : nullptr;
+            attempt = known != used.connections.end() ? known->second : nullptr;
         }
         if (attempt == nullptr) {
             const Nic* const nic = find_nic(device);
             if (nic == nullptr) {
                 return abi::Result::system_error;
             }
-            std::unique_ptr<Connection> made;
             const abi::Result result =
                 create("connect", used, *nic,
-                       config != nullptr ? config->traffic_class : used.traffic_class, made,
+                       config != nullptr ? config->traffic_class : used.traffic_class, attempt,
                        [&](const auto& endpoint) {
                            const auto peer = Handle::decode(wire.listener);
                            return peer ? endpoint.start_connect(*peer)
                                        : rdmabuf::Result<Connector>(peer.error_info());
                        });
-            if (made == nullptr) {
+            if (attempt == nullptr) {
                 return result;
             }
-            attempt = made.get();
             const std::lock_guard lock(plugin().mutex);
             wire.connection = ++plugin().last_connection;
-            used.connections.emplace(wire.connection, std::move(made));
+            used.connections.emplace(wire.connection, attempt);
             std::memcpy(handle, &wire, sizeof wire);
         }
         const abi::Result result = attempt->advance("connect", &Connector::try_connect, *comm);
@@ -345,20 +363,25 @@ abi::Result connect(void* context, int device, const abi::Config* config, void* 
 abi::Result accept(void* listener, void** comm, abi::DeviceHandle** /*offload*/) noexcept {
     *comm = nullptr;
     return guarded("accept", [&] {
-        return static_cast<Listener*>(listener)->advance(
-            "accept", &rdmabuf::transport::Listener::try_accept, *comm);
+        std::unique_lock lock(plugin().mutex);
+        Context* const context = owner_of(listener);
+        if (context == nullptr) {
+            log::warn("accept", "finalize() has closed the listener");
+            return abi::Result::internal_error;
+        }
+        const std::shared_ptr<Listener> used = context->listeners.at(listener);
+        lock.unlock();
+        return used->advance("accept", &rdmabuf::transport::Listener::try_accept, *comm);
     });
 }
 
 abi::Result close_listen(void* listener) noexcept {
-    std::unique_lock lock(plugin().mutex);
-    // Empty if finalize() has closed the listener.
-    auto closed = plugin().default_context.listeners.extract(listener);
-    for (auto context = plugin().contexts.begin(); !closed && context != plugin().contexts.end();
-         ++context) {
+    // Destroyed after the unlock, because this may close the endpoint, which can take long.
+    decltype(Context::listeners)::node_type closed;
+    const std::lock_guard lock(plugin().mutex);
+    if (Context* const context = owner_of(listener); context != nullptr) {
         closed = context->listeners.extract(listener);
     }
-    lock.unlock(); // The destructor may close the endpoint, which can take long.
     return abi::Result::success;
 }
 

@@ -20,9 +20,8 @@ namespace nccl_net {
 /// @return system_error if no device is usable; internal_error if the environment disables the
 ///         plugin, or selects no network interface
 abi::Result init(abi::Logger logger, int traffic_class, void** context) noexcept;
-/// Ends an NCCL communicator. When all communicators have ended, closes the listeners and
-/// connection attempts that NCCL has forgotten: those of communicators that were aborted before
-/// both ends were connected.
+/// Ends an NCCL communicator. Closes its listeners and connection attempts that NCCL has forgotten,
+/// because the communicator was aborted before both ends were connected.
 abi::Result finalize(void* context) noexcept;
 
 /// Sets @p count to the number of devices: those that init() has found, and the merged devices that
