@@ -235,7 +235,9 @@ struct Finder {
                         : rdmabuf::PathOrder{RegistrationPath::host, RegistrationPath::dmabuf};
         int& pointers = nic.properties.device.pointers;
         pointers = abi::pointer_host;
-        if ((import && exports) || peer_memory) {
+        // Without the exporter, GPU memory cannot be told from host memory, and received data would
+        // not be flushed.
+        if ((import && exports) || (peer_memory && !nic.resolver.exporters().empty())) {
             pointers |= abi::pointer_cuda;
         }
         // NCCL exports dma-bufs only if this library cannot export them, or if RDMABUF_NCCL_DMABUF
