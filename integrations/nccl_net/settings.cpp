@@ -161,8 +161,12 @@ bool GidSelection::in_range(const rdmabuf::Gid& gid) const {
 
 std::optional<std::uint8_t> GidSelection::index_of(const rdmabuf::Context& context,
                                                    std::uint8_t port) const {
-    if (index_ || !by_properties_) {
+    // NCCL ignores NCCL_IB_GID_INDEX for InfiniBand ports.
+    if (index_ && context.port(port).link_layer != IBV_LINK_LAYER_INFINIBAND) {
         return index_;
+    }
+    if (!by_properties_) {
+        return std::nullopt;
     }
     for (const rdmabuf::GidEntry& entry : context.gid_table(port)) {
         if (entry.type == type_ && entry.gid.is_ipv4_mapped() != ipv6_ &&

@@ -169,6 +169,13 @@ TEST_F(NcclNetGids, OutsideOfTheTableOfAPortLeaveItOut) {
     }
 }
 
+TEST_F(NcclNetGids, AreNotSelectedByTheirIndexOnInfiniBand) {
+    use_infiniband_device();
+    const Variable index("NCCL_IB_GID_INDEX", "200");
+    ASSERT_EQ(load(), Result::success) << take_log();
+    static_cast<void>(connect());
+}
+
 class NcclNetRelaxedOrdering : public NcclNetOptions {
   protected:
     /// Returns true if host memory and a dma-buf are registered with PCIe relaxed ordering.
