@@ -29,6 +29,10 @@ constexpr std::uint32_t receive_buffers = 512;
 /// The maximum number of outstanding work requests of each queue pair.
 constexpr std::uint32_t send_depth = 64;
 
+/// The maximum number of ports that are used. NCCL's own InfiniBand network has the same limit
+/// (MAX_IB_DEVS).
+constexpr std::size_t max_nics = 32;
+
 /// Returns the maximum number of connections of an endpoint. Each connection needs queue pairs, and
 /// entries for their work requests in the completion queue of the endpoint.
 int max_connections(const ibv_device_attr& attributes,
@@ -288,6 +292,11 @@ std::deque<Nic> find_nics(const Settings& settings) {
     std::deque<Nic> nics = std::move(finder.nics);
     if (settings.pci_order) {
         sort_by_pci_address(nics);
+    }
+    for (; nics.size() > max_nics; nics.pop_back()) {
+        log::info("init", "not using " + nics.back().name + " port " +
+                              std::to_string(nics.back().options.port) + ": NCCL supports " +
+                              std::to_string(max_nics) + " devices");
     }
     for (auto nic = nics.begin(); nic != nics.end(); ++nic) {
         // NCCL needs port numbers that are unique on a card. The ports of a card can be separate

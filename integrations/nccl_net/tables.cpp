@@ -40,6 +40,9 @@ Result get_properties(int device, Properties* properties) {
             if (count > properties->merged.max) {
                 // The device was merged through the table of a newer version, which permits more
                 // members than this version.
+                log::warn(
+                    "getProperties",
+                    nic->name + " has more devices than this version of NCCL's interface permits");
                 return Result::invalid_usage;
             }
             properties->merged.count = all.merged.count;
@@ -84,7 +87,11 @@ Result receive(void* comm, int count, void** data, Size* sizes, int* tags, void*
                Profiled*... /*profiled*/, void** request) {
     *request = nullptr;
     if (count < 1 || static_cast<std::size_t>(count) > max_receives) {
-        return Result::internal_error;
+        return guarded("irecv", [] {
+            log::warn("irecv",
+                      "a grouped receive has 1 to " + std::to_string(max_receives) + " messages");
+            return Result::internal_error;
+        });
     }
     std::array<std::size_t, max_receives> copies{};
     std::copy_n(sizes, count, copies.begin());

@@ -87,6 +87,17 @@ TEST_F(NcclNetMessages, OfOneTagGoToTheBuffersOfAGroupInTheirOrder) {
     }
 }
 
+TEST_F(NcclNetMessages, OfTooLargeAGroupAreRefusedWithAReason) {
+    const auto to = memory(pair_.receive, 64);
+    void* request = &pair_;
+    EXPECT_EQ(net().irecv(pair_.receive, std::vector<void*>(9, to->data()),
+                          std::vector<std::size_t>(9, 1), std::vector<int>(9),
+                          std::vector<void*>(9, to->handle()), request),
+              Result::internal_error);
+    EXPECT_THAT(request, IsNull());
+    EXPECT_THAT(take_log(), HasSubstr("W NET/rdmabuf : a grouped receive has 1 to 8 messages"));
+}
+
 TEST_F(NcclNetMessages, WaitForRoomIfMoreReceivesArePostedThanCanBeAdvertised) {
     constexpr std::size_t groups = 8;
     constexpr std::size_t count = 8 * groups;

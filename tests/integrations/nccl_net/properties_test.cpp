@@ -172,6 +172,32 @@ TEST_F(NcclNetProperties, LeaveOutWhatCannotBeUsedAndSayWhy) {
                 HasSubstr("W NET/rdmabuf : there is no device 1; the number of devices is 1"));
 }
 
+TEST_F(NcclNetProperties, OfMoreDevicesThanNcclSupportsAreNotReported) {
+    ASSERT_EQ(softverbs_reset("default", 5), 0);
+    for (unsigned device = 0; device < 5; ++device) {
+        ASSERT_EQ(softverbs_set_port_count(device, 7), 0);
+    }
+    ASSERT_EQ(load(), Result::success);
+    EXPECT_EQ(net().devices(), 32);
+    EXPECT_THAT(take_log(),
+                AllOf(HasSubstr("not using soft4 port 5: NCCL supports 32 devices"),
+                      HasSubstr("not using soft4 port 7"), HasSubstr("[31] soft4 port 4")));
+}
+
+TEST_F(NcclNetProperties, OfMoreMergedDevicesThanTheVersionPermitsAreRefusedWithAReason) {
+    ASSERT_EQ(softverbs_reset("default", 5), 0);
+    const LoadedPlugin plugin(plugin_path);
+    const auto net = plugin.net(newest_version);
+    ASSERT_EQ(net->init(), Result::success);
+    int device = -1;
+    ASSERT_EQ(net->merge({0, 1, 2, 3, 4}, device), Result::success);
+    static_cast<void>(take_log());
+    abi::PropertiesV12 properties{};
+    EXPECT_EQ(plugin.net(11)->properties(device, properties), Result::invalid_usage);
+    EXPECT_THAT(take_log(), HasSubstr("W NET/rdmabuf : soft0+soft1+soft2+soft3+soft4 has more"));
+    net->finalize();
+}
+
 TEST_F(NcclNetProperties, AreThoseOfTheDataDirectFunctionUnlessTheEnvironmentForbidsIt) {
     use_roce_devices({"one", "two"});
     with_data_direct = "one";
