@@ -276,8 +276,9 @@ void sort_by_pci_address(std::deque<Nic>& nics) {
 }
 
 std::deque<Nic> find_nics(const Settings& settings) {
-    // NCCL's programs fork, for example the data loaders of PyTorch. With Linux 5.12 and newer,
-    // this call does nothing, because the kernel copies the pinned pages of a process at fork(2).
+    // NCCL's programs fork, for example the data loaders of PyTorch. Since rdma-core 51 this call
+    // does nothing if the kernel reports that it copies pinned pages at fork(2) (Linux 5.13).
+    // Older versions call madvise(MADV_DONTFORK) for each registration after this call.
     if (const int error = ::ibv_fork_init(); error != 0) {
         log::info("init", "ibv_fork_init: " + rdmabuf::describe_errno(error));
     }
@@ -299,9 +300,8 @@ std::deque<Nic> find_nics(const Settings& settings) {
                               std::to_string(max_nics) + " devices");
     }
     for (auto nic = nics.begin(); nic != nics.end(); ++nic) {
-        // NCCL needs port numbers that are unique on a card. The ports of a card can be separate
-        // verbs devices, in which each port has the number 1. Therefore add the number of earlier
-        // entries of `nics` with the same GUID.
+        // The ports of a card can be separate verbs devices, in which each port has the number 1.
+        // Therefore add the number of earlier entries of `nics` with the same GUID, as NCCL does.
         nic->properties.link.port +=
             static_cast<int>(std::count_if(nics.begin(), nic, [&](const Nic& earlier) {
                 return earlier.properties.device.guid == nic->properties.device.guid;

@@ -48,9 +48,11 @@ struct Nic {
     std::string pci_path;
     /// Without the pointers to `name` and `pci_path`, which a move of this object would change.
     /// `merged` has the NCCL device indices of the merged devices, or only the index of this
-    /// device. The GUID is that of the card, and the port number is unique among all ports of the
-    /// card. The rail and the plane are those in NCCL_IB_HCA; abi::undefined_id if there is none,
-    /// or if those of merged devices differ.
+    /// device. The GUID is that of the card. The port number is the sum that NCCL uses: the
+    /// number of the port on the verbs device, and the number of earlier devices with the same
+    /// GUID. It can occur twice if the verbs devices of a card have several ports. The rail and the
+    /// plane are those in NCCL_IB_HCA; abi::undefined_id if there is none, or if those of merged
+    /// devices differ.
     abi::PropertiesV12 properties{};
     /// The names of the verbs devices, in the order of `properties.merged`.
     std::vector<std::string> verbs_devices;
@@ -140,7 +142,8 @@ struct SharedEndpoint {
     std::map<MemoryKey, std::weak_ptr<const MemoryHandle>> registrations;
     /// Set to false when the close of a connection has timed out after EndpointOptions::linger. The
     /// other connections are then closed without waiting, because NCCL closes its connections one
-    /// after another, and hundreds of them can lead to an unreachable peer.
+    /// after another: if hundreds of them are connected to a peer that cannot be reached, each
+    /// would wait for the linger time.
     bool lingers = true;
 };
 

@@ -87,8 +87,9 @@ class Transfer {
     std::vector<rdmabuf::transport::TransferEntry> entries_;
     /// The owners of the objects to which entries_ points.
     std::vector<std::shared_ptr<const void>> memory_;
-    /// entries_, checked for the channel with the number prepared_for_; 0 for none.
+    /// entries_, checked for one channel.
     rdmabuf::transport::PreparedList list_;
+    /// Channel::number() of the channel for which list_ was prepared; 0 if it is not prepared.
     std::uint32_t prepared_for_ = 0;
     std::optional<std::string> notification_;
     /// The agent to which the transfer was posted. `remote_agent_` alone does not identify it:
