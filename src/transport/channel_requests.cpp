@@ -27,7 +27,8 @@ int ChannelState::send_any(const MemoryState* memory, std::uintptr_t address, st
     if (const int error = check_send(buffer); error != 0) [[unlikely]] {
         return error;
     }
-    // A message whose data is copied, and that can be sent at once, needs no SendRequest object.
+    // A message whose data is copied, that can be sent at once and that has no `context` needs no
+    // SendRequest object.
     if (EagerProtocol::is_copied(buffer) && context == nullptr &&
         !eager_.uses_advertisements(buffer.length) && send_now(buffer.host_bytes(), tag))
         [[likely]] {
@@ -357,8 +358,9 @@ int ChannelState::prepare_list(std::span<const TransferEntry> entries, bool is_r
         return error;
     }
     std::uint64_t bytes = 0;
-    // The local and the remote memory of the entry that was checked last. Most entries of a list
-    // have the same two memories, so only the ranges of these entries are checked.
+    // The local and the remote memory of the last entry, not of 0 bytes, that was checked
+    // completely. Most entries of a list have the same two memories, so only the ranges of these
+    // entries are checked.
     const Memory* memory = nullptr;
     const RemoteMemory* remote = nullptr;
     std::uintptr_t begin = 0;

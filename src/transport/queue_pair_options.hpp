@@ -9,9 +9,9 @@
 
 namespace rdmabuf::transport::detail {
 
-/// Returns the options that are the same for the queue pairs of channels and for the
-/// SetupQueuePair: the completion queue of the device, and the network options such as port and
-/// GID.
+/// Returns the options that are the same for all queue pairs of an endpoint, those of channels, the
+/// loopback queue pairs and the SetupQueuePair: the completion queue of the device, and the network
+/// options such as port and GID.
 inline QueuePairOptions queue_pair_options(const SharedRail& rail, const EndpointOptions& options) {
     return {.send_cq = rail.cq,
             .recv_cq = rail.cq,

@@ -43,8 +43,8 @@ void fill_failed(MemoryState& state) {
     }
 }
 
-/// Returns the devices that have not failed, after reading their asynchronous events. While
-/// EndpointOptions::mutex is unlocked, another thread may change EndpointState::registering.
+/// Returns a copy of EndpointState::registering, after reading the asynchronous events of the
+/// devices. While EndpointOptions::mutex is unlocked, another thread may change the original.
 RegisteringDevices working_devices(EndpointState& endpoint) {
     static_cast<void>(endpoint.works(0));
     return endpoint.registering;

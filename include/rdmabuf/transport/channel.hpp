@@ -56,9 +56,9 @@ namespace rdmabuf::transport {
 ///     Endpoint::registration_error() has the error text
 ///   - EAGAIN: EndpointOptions::depth requests are in flight; test some of them and call again
 ///   - EINVAL: the Memory is empty or belongs to another endpoint, and the length is not 0; the
-///     RemoteMemory is empty or has regions for fewer devices than the channel uses; a pointer of a
-///     TransferEntry is nullptr; the address of an atomic operation is not a multiple of 8; or its
-///     result touches two regions
+///     RemoteMemory is empty or has regions for fewer devices than the channel uses;
+///     TransferEntry::memory or TransferEntry::remote is nullptr; the address of an atomic
+///     operation is not a multiple of 8; or its result touches two regions
 ///   - ERANGE: the range is not inside the Memory, or not inside the RemoteMemory
 ///   - EACCES: the Memory or the RemoteMemory was not registered with the required access
 ///   - EMSGSIZE: a notification is longer than max_notification
@@ -84,8 +84,8 @@ namespace rdmabuf::transport {
 ///     failed; or a device of this side does not deliver to its own port, by which it copies and
 ///     flushes data in device memory
 ///   - EPROTO: the peer violated the protocol
-///   - ECONNABORTED: another request failed with ETIMEDOUT, EFAULT or EACCES, and this ended the
-///     channel
+///   - ECONNABORTED: another request failed with ETIMEDOUT, EFAULT or EACCES, or because its copy
+///     or flush of device memory could not be posted, and this ended the channel
 ///   - ENOMEM: this side had no memory to process a message that arrived
 ///   - EBADF: this side closed the channel
 ///   - EIO: the device of this side failed, or a device of the peer failed and lost data that it
@@ -221,8 +221,8 @@ class Channel {
     /// Returns true if irecv() will advertise the next @p count receives, provided that each is
     /// longer than the eager limit (if the limit is 0: of any length) and touches at most 8
     /// regions. Each end of a channel can advertise 32 receives at a time. A receive is not
-    /// advertised if an earlier receive, which is not advertised either, may match the same
-    /// message.
+    /// advertised if its message has already arrived, or if an earlier receive, which is not
+    /// advertised either, may match the same message.
     /// @param tag    the tag of the receives. If the receives have several tags, call this function
     ///               once for each tag, with the same @p count.
     /// @param count  the total number of receives, whatever their tags
@@ -269,13 +269,14 @@ class Channel {
     /// success, the request ends with ECANCELED. A receive may still end normally, if its message
     /// was already in flight. A list of which nothing is posted transfers nothing; otherwise, at
     /// most one entry is still transferred after the posted ones. iput_notify() transfers its data.
-    /// Neither sends its notification.
+    /// The notification of a cancelled request is not sent.
     /// @return no error; EALREADY if the request has ended, was cancelled before, or cannot be
     ///         cancelled: a receive that has matched a message, a posted list with at most one
     ///         entry and no notification left to post, a notification that was posted or must be
-    ///         posted together with its data, or another one-sided request; EINVAL for an empty
-    ///         request, a send, or a request of another channel; ESTALE if the completion of the
-    ///         request was reported; EBADF after close()
+    ///         posted together with its data, another one-sided request, or a one-sided request of
+    ///         a channel that has failed; EINVAL for an empty request, a send, or a request of
+    ///         another channel; ESTALE if the completion of the request was reported; EBADF after
+    ///         close()
     [[nodiscard]] std::error_code cancel(const Request& request) noexcept {
         if (!channel_) {
             return failure(EBADF);
@@ -378,7 +379,7 @@ class Channel {
     ///                 point, and the registrations of this memory must remain unchanged as long as
     ///                 @p list is used.
     /// @param list     output; unchanged after an error
-    /// @return the errors of iput_list() that concern the entries
+    /// @return EINVAL, ERANGE or EACCES as for iput_list(); EBADF; or the error of a failed channel
     [[nodiscard]] std::error_code prepare_put_list(std::span<const TransferEntry> entries,
                                                    PreparedList& list) noexcept {
         return begin([&](detail::ChannelState& channel) {
@@ -443,15 +444,15 @@ class Channel {
         });
     }
     /// Starts a request that completes when the data of all earlier iput() calls is in the memory
-    /// of the peer. For this, each queue pair reads one byte of the peer's memory after its own
-    /// writes.
+    /// of the peer. For this, each queue pair that transfers use reads one byte of the peer's
+    /// memory after its own writes.
     [[nodiscard]] std::error_code ifence(Request& request, void* context = nullptr) noexcept {
         return begin(
             [&](detail::ChannelState& channel) { return channel.fence(request, context); });
     }
     /// Makes data that the NICs of this channel wrote to GPU memory visible to the GPU. For this,
-    /// each NIC reads one byte of the memory, which must be registered with Access::remote_read.
-    /// The call has no effect on host memory.
+    /// each of these NICs that works reads one byte of the memory, which must be registered with
+    /// Access::remote_read. The call has no effect on host memory.
     [[nodiscard]] std::error_code iflush(const Memory& memory, const void* address,
                                          std::size_t length, Request& request,
                                          void* context = nullptr) noexcept {
@@ -463,8 +464,9 @@ class Channel {
     /// Makes progress, copies the oldest notification of the peer to @p bytes, and removes it from
     /// the queue.
     /// @return the size of the notification in bytes. Errors: EAGAIN if no notification has
-    ///         arrived; EMSGSIZE if @p bytes is too small: the notification is kept, and the error
-    ///         text has its size; EBADF after close()
+    ///         arrived, or if earlier writes of the peer have not all arrived; EMSGSIZE if @p bytes
+    ///         is too small: the notification is kept, and the error text has its size; EBADF after
+    ///         close()
     [[nodiscard]] Result<std::size_t> notification(std::span<std::byte> bytes) noexcept {
         if (!channel_) {
             return detail::error_info(EBADF, "the channel is closed");
@@ -475,8 +477,8 @@ class Channel {
     }
     /// Makes progress, and removes the oldest notification of the peer from the queue. This
     /// overload is for notifications that iput_notify() sends with a value.
-    /// @return the value; std::nullopt if the channel is closed, if no notification has arrived, or
-    ///         if the oldest notification has more than 8 bytes: it stays in the queue
+    /// @return the value; std::nullopt if the channel is closed, if no notification can be returned
+    ///         yet, or if the oldest notification has more than 8 bytes: it stays in the queue
     [[nodiscard]] std::optional<std::uint64_t> notification() noexcept {
         std::uint64_t value = 0;
         if (!channel_) {
@@ -494,7 +496,8 @@ class Channel {
     /// completion of a request is reported only once; @p request is then empty. For an invalid
     /// request, Completion::done is true and Completion::error is set: ESTALE if @p request is
     /// empty, or a copy of a request whose completion was reported; EINVAL for a request of another
-    /// channel, EBADF after close().
+    /// channel; EBADF after close(). A copy of a send that completed inside isend() can be tested
+    /// again.
     [[nodiscard, gnu::always_inline]] Completion test(Request& request) noexcept {
         if (!channel_) [[unlikely]] {
             const Completion completion = detail::EndpointState::failed(EBADF);
@@ -564,10 +567,11 @@ class Channel {
     }
 
     /// Closes the channel. The call first waits, for at most EndpointOptions::linger, until queued
-    /// messages are sent and acknowledged. Then it ends all remaining requests, for example a
-    /// message for which the peer has not posted a receive. It waits up to two seconds for the
-    /// copies of arrived messages to GPU memory. A program may exit after its requests have
-    /// completed and close() has returned no error.
+    /// messages are sent and acknowledged (twice as long, if its close message can be sent only
+    /// after this time). Then it ends all remaining requests, for example a message for which the
+    /// peer has not posted a receive. It waits up to two seconds until the devices have completed
+    /// all work requests, for example the copies of arrived messages to GPU memory. A program may
+    /// exit after its requests have completed and close() has returned no error.
     /// @return no error if all messages were acknowledged, or if the peer has closed the channel;
     ///         ETIMEDOUT if some were not acknowledged within EndpointOptions::linger: messages may
     ///         be lost, also those whose sends have completed; otherwise the error with which the

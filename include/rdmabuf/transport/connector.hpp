@@ -77,7 +77,7 @@ class Connector {
         events = handshake_->events();
         return handshake_->socket();
     }
-    /// Returns the details of the last error that try_connect() has returned.
+    /// Returns the details of the last error, except EAGAIN, that try_connect() has returned.
     [[nodiscard]] const ErrorInfo& error_info() const noexcept { return error_; }
 
     // Only Endpoint calls this function.

@@ -49,8 +49,9 @@ class Endpoint {
     /// @return an endpoint, or an error: EINVAL for invalid options (the message names the option)
     ///         or if the headers of the program are not those of the library; EOPNOTSUPP if a
     ///         device has no shared receive queues (the message names the device); and the errors
-    ///         of Context::port(), RegistrationCache, and the classes for the verbs objects that
-    ///         the endpoint creates, such as CompletionQueue
+    ///         of Context::port(), RegistrationCache, the classes for the verbs objects that the
+    ///         endpoint creates, such as CompletionQueue, and of epoll_create1(2), epoll_ctl(2),
+    ///         timerfd_create(2) and eventfd(2)
     [[nodiscard]] static Result<Endpoint> open(std::span<const Context> devices,
                                                const Resolver& resolver,
                                                const EndpointOptions& options = {}) noexcept {
@@ -93,7 +94,7 @@ class Endpoint {
     /// @return the memory, or an error of rdmabuf::register_memory(), whose message lists every
     ///         registration method that was tried; EINVAL for Visibility::running_kernel without
     ///         Access::remote_read; for memory that the CPU does not access, also the errors of
-    ///         PreparedQueuePair
+    ///         Context::port() and PreparedQueuePair
     [[nodiscard]] Result<Memory> register_memory(
         const void* address, std::size_t length, Access access = default_access,
         Visibility visibility = Visibility::next_kernel) const noexcept {
@@ -159,14 +160,15 @@ class Endpoint {
     ///              route, an interface with a hardware device, another interface, a bridge such as
     ///              docker0, the loopback interface.
     /// @return a listener, or an error: ENODEV if the interface does not exist, is down or has no
-    ///         address; EADDRNOTAVAIL if the address belongs to another machine; EMFILE if the
-    ///         process has too many open files
+    ///         address; EADDRNOTAVAIL if no interface of this machine has the address; otherwise
+    ///         the errno value of the call that failed, for example EMFILE
     [[nodiscard]] Result<Listener> listen(const std::string& host = {}) const noexcept {
         return Listener::open(state_, host);
     }
     /// Starts to connect to the listener that created @p handle. See Connector for the next steps.
-    /// @return a connector, or an error: EINVAL for an empty handle; ENETUNREACH if there is no
-    ///         route to the listener; EMFILE if the process has too many open files
+    /// @return a connector, or an error: EINVAL for an empty handle; otherwise the errno value of
+    ///         socket(2) or connect(2), for example ENETUNREACH if there is no route to the
+    ///         listener
     [[nodiscard]] Result<Connector> start_connect(const Handle& handle) const noexcept {
         return Connector::open(state_, handle);
     }
@@ -184,7 +186,8 @@ class Endpoint {
     /// two ends. See PreparedChannel for the next steps. The first call also creates a UD queue
     /// pair on the first device, which all prepared channels of the endpoint share.
     /// @return the prepared channel, or an error: ENOSPC if the device supports no completion queue
-    ///         that is large enough, and the errors of PreparedQueuePair
+    ///         that is large enough, and the errors of Context::port(), MemoryRegion and
+    ///         PreparedQueuePair
     [[nodiscard]] Result<PreparedChannel> prepare_channel() const noexcept {
         return PreparedChannel::create(state_);
     }

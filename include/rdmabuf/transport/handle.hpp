@@ -58,7 +58,7 @@ class Handle {
         return handle;
     }
 
-    // Only Listener and Connector call the following functions.
+    // Only the transport itself calls the following functions.
 
     /// Creates the handle of a listener.
     /// @param address  an IPv6 address, or an IPv4 address mapped to IPv6
@@ -108,8 +108,8 @@ class Handle {
     std::uint64_t check_ = 0;
 };
 
-/// Compares two secrets. The comparison always takes the same time, so that its duration does not
-/// reveal how many bytes match.
+/// Compares two secrets. The comparison does not end at the first difference, so that its duration
+/// does not reveal how many bytes match.
 [[nodiscard]] inline bool same_secret(const Handle::Secret& left,
                                       const Handle::Secret& right) noexcept {
     std::byte difference{};

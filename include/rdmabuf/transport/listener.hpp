@@ -77,7 +77,7 @@ class Listener {
     /// not advance all handshakes, or if 128 handshakes (the maximum) are in progress: then call
     /// try_accept() again after at most a few milliseconds.
     [[nodiscard]] std::optional<int> descriptor() const noexcept { return state_->descriptor(); }
-    /// Returns the details of the last error that try_accept() has returned.
+    /// Returns the details of the last error, except EAGAIN, that try_accept() has returned.
     [[nodiscard]] const ErrorInfo& error_info() const noexcept { return error_; }
 
     // Only Endpoint calls this function.

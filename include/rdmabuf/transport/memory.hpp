@@ -26,9 +26,9 @@ enum class Visibility : std::uint8_t {
     /// was reported. No flush read is needed for these readers.
     next_kernel,
     /// A GPU kernel that is already running when the data arrives. At the end of each receive, each
-    /// NIC performs a flush read: an RDMA read of one byte of this memory. Therefore the memory
-    /// must be registered with Access::remote_read. For memory without this option,
-    /// Channel::iflush() performs the same flush reads.
+    /// NIC of the channel that works performs a flush read: an RDMA read of one byte of this
+    /// memory. Therefore the memory must be registered with Access::remote_read. For memory without
+    /// this option, Channel::iflush() performs the same flush reads.
     running_kernel,
 };
 
@@ -54,7 +54,8 @@ struct MemoryState {
     /// already running see the data.
     bool flush_on_receive = false;
     std::size_t rails = 0;
-    /// The registered chunks of each device. The chunk boundaries are the same for all devices.
+    /// For each device, the chunks of the memory, whose boundaries are the same for all devices. A
+    /// failed device has not registered its chunks: their keys are 0.
     std::array<std::vector<LocalChunk>, max_rails> chunks{};
 
     // One of the next three members owns the registrations: `lease` (a reference to a cached
@@ -112,7 +113,7 @@ class Memory {
         return RemoteMemory(table, state_->address, state_->length, state_->access);
     }
 
-    // Only Endpoint and Channel call the following functions.
+    // Only the transport itself calls the following functions.
 
     explicit Memory(std::unique_ptr<detail::MemoryState> state) noexcept
         : state_(std::move(state)) {}

@@ -159,11 +159,11 @@ struct EndpointOptions {
 
     /// A mutex that the program must hold in each call of the endpoint and of its listeners,
     /// connectors and channels, also while it destroys them; nullptr if there is none. Functions
-    /// that connect unlock it while they create and connect queue pairs, register_uncached() and
-    /// register_dmabuf() while the devices register memory (also register_memory(), if the memory
-    /// is longer than max_mr_size of a device), and functions that wait while they sleep, so that
-    /// another thread can use the endpoint during this time.
-    /// The mutex is not owned, and must outlive the endpoint and its channels.
+    /// that connect unlock it while they create and connect queue pairs, register_uncached(),
+    /// register_dmabuf() and, for memory longer than DeviceAttributes::max_mr_size,
+    /// register_memory() while the devices register memory, and functions that wait while they
+    /// sleep, so that another thread can use the endpoint during this time. The mutex is not owned,
+    /// and must outlive the endpoint and its channels.
     std::mutex* mutex = nullptr;
 };
 

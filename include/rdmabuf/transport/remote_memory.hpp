@@ -48,8 +48,9 @@ struct RemoteTable {
     [[nodiscard]] const KeyedChunk* find(std::uint64_t address) const noexcept {
         return rdmabuf::detail::find_chunk(used(), address);
     }
-    /// Returns true if the regions are not empty, are sorted by address, have no gaps, end at 2^64
-    /// at the latest, and have @p length bytes in total. `chunks` must be at most max_chunks.
+    /// Returns true if no region is empty, and the regions are sorted by address, have no gaps, end
+    /// at 2^64 at the latest, and have @p length bytes in total. `chunks` must be at most
+    /// max_chunks.
     [[nodiscard]] bool covers(std::uint64_t length) const noexcept {
         const std::uint64_t begin = regions[0].address;
         std::uint64_t done = 0;
@@ -125,7 +126,7 @@ class RemoteMemory {
         return memory;
     }
 
-    // Only Memory and Channel call the following functions.
+    // Only the transport itself calls the following functions.
 
     RemoteMemory(const detail::RemoteTable& table, std::uint64_t address, std::uint64_t length,
                  Access access) noexcept

@@ -33,8 +33,8 @@ class RDMABUF_EXPORT BouncePool {
     [[nodiscard]] std::byte* data() const noexcept { return bytes_.get(); }
     [[nodiscard]] std::size_t size() const noexcept { return size_; }
 
-    /// Returns the address of the memory that keepalive writes and fence reads of peers access. It
-    /// has BouncePool::line bytes, whose contents are not used.
+    /// Returns the address of the memory that the keepalive writes, fences and fence reads of peers
+    /// access. It has BouncePool::line bytes, whose contents are not used.
     [[nodiscard]] std::byte* probe_line() const noexcept { return data(); }
     /// Returns the address of the memory to which the flush reads and fence reads of this end write
     /// their data. It has BouncePool::line bytes, whose contents are not used.

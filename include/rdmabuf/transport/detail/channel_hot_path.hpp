@@ -13,7 +13,7 @@ namespace rdmabuf::transport::detail {
 
 [[gnu::always_inline]] inline int ChannelState::send(const BufferRef& buffer, Tag tag,
                                                      Request& request, void* context) noexcept {
-    // A short message that can be sent at once needs no SendRequest object.
+    // A short message that can be sent at once and has no `context` needs no SendRequest object.
     const auto length = static_cast<std::uint32_t>(buffer.length);
     if (eager_.is_short(buffer.length) && buffer.is_inside_host_memory(endpoint_) &&
         context == nullptr && rails_.fast.sends != 0) [[likely]] {

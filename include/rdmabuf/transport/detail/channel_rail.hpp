@@ -56,7 +56,7 @@ struct ChannelRail {
     /// completed on this queue pair since the last call of ChannelState::check().
     bool heard = false;
     /// The time of the last check() at which `heard` was true, no completion was awaited, or the
-    /// queue pair had failed; at first the time of creation.
+    /// queue pair had failed; before that, the time of creation or replacement.
     std::int64_t heard_ns = now_ns();
     /// The number of RDMA writes with immediate data that this end has posted on this queue pair.
     /// The number wraps around. Not counted on the first queue pair.

@@ -28,7 +28,7 @@ class RDMABUF_EXPORT ChannelSetup {
     /// Creates queue pairs in the INIT state: EndpointOptions::queue_pairs_per_device on device 0,
     /// and as many on each following device. Stops before the first following device that has
     /// failed or whose port is not active; the devices after it are not used either.
-    /// @throws Error: the errors of the constructor of PreparedQueuePair
+    /// @throws Error: the errors of Context::port() and of the constructor of PreparedQueuePair
     void create_queue_pairs();
     /// Returns the Hello that describes the created queue pairs and the limits of the endpoint.
     [[nodiscard]] Hello hello() const;
@@ -42,8 +42,8 @@ class RDMABUF_EXPORT ChannelSetup {
     static void check(const Hello& theirs, const char* function);
     /// Connects the queue pairs, and attaches the new channel to the endpoint.
     /// @param theirs  a Hello for which check() has not thrown
-    /// @throws Error: EIO if a device has failed, and the errors of PreparedQueuePair::connect()
-    ///         and EndpointState::attach()
+    /// @throws Error: EIO if a device has failed, and the errors of QueuePairAddress::decode(),
+    ///         PreparedQueuePair::connect() and EndpointState::attach()
     [[nodiscard]] std::unique_ptr<ChannelState> connect(const Hello& theirs);
     /// Makes the endpoint keep a ConnectedDatagram that arrives for this end of a PreparedChannel
     /// before the channel is connected.

@@ -88,8 +88,8 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
     // Setup of a PreparedChannel, by addresses that the program exchanges; see PeerSetup
 
     /// Makes the channel wait for its peer: until the queue pairs of the peer are connected,
-    /// nothing is posted on the queue pairs of the channel. Called once, before any request is
-    /// started.
+    /// nothing is posted on the queue pairs of the channel. Must be called only once, before any
+    /// request is started.
     /// @param kept  a datagram that arrived for this end before this call. If the peer of this
     ///              channel has sent the datagram, the channel does not wait
     void await_peer(std::unique_ptr<PeerSetup> setup,
@@ -174,7 +174,7 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
     void receive_unexpected(ReceiveRequest& receive, UnexpectedMessage& message) noexcept;
 
     /// Until deliver_held_messages(), withholds the messages of the peer from receives that accept
-    /// any channel. Must be called before a message can arrive.
+    /// any channel. Must be called before progress() can process a message of the channel.
     /// @throws std::bad_alloc
     void hold_messages() { shared_.matcher.hold(this); }
     /// Delivers the messages that have arrived since hold_messages() to receives that accept any
@@ -195,7 +195,8 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
     /// @param written  the length of the RDMA write in bytes
     void immediate_arrived(std::size_t rail, std::uint32_t value, std::uint32_t written) noexcept;
     /// Processes a receive that has completed with an error on queue pair @p rail. If the receive
-    /// was flushed, stops using the queue pair; otherwise fails the channel with EPROTO.
+    /// was flushed, calls RailSet::leave_out() for the queue pair; otherwise fails the channel with
+    /// EPROTO.
     void receive_failed(std::size_t rail, ibv_wc_status status) noexcept;
     /// Processes the completion of a loopback work request that belongs to a request of this
     /// channel.
@@ -205,8 +206,9 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
     [[nodiscard]] bool has_work() const noexcept {
         return !loopback_queue_.empty() || (rails_.broken() != 0 ? !ended_ : can_post());
     }
-    /// Posts the work requests that wait for free entries of the send queues, and ends the requests
-    /// of a failed channel.
+    /// Posts the work requests and messages that are due, for example those that waited for free
+    /// entries of the send queues. After a failure, ends the requests when the devices no longer
+    /// access their memory.
     /// @param polled  true if the caller has just polled all completion queues and has found no
     ///                completion
     void advance(bool polled = false) noexcept;
@@ -231,9 +233,9 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
     /// result: the peer does not wait for them.
     [[nodiscard]] bool all_acknowledged() noexcept;
     /// Posts a signaled write of 0 bytes on the first queue pair, unless the last work request
-    /// there was signaled. The completion shows that all earlier messages are acknowledged. The
-    /// other queue pairs need no such write: the last work request of each request and each fence
-    /// there is signaled.
+    /// there was signaled or the send queue has no room. The completion shows that all earlier
+    /// messages are acknowledged. The other queue pairs need no such write: the last work request
+    /// of each request and each fence there is signaled.
     void signal_all() noexcept;
     [[nodiscard]] bool send_close() noexcept;
     /// Sends `goodbye` on the socket, if there is one.
@@ -263,8 +265,9 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
         --in_flight_;
         shared_.receives.recycle(&receive);
     }
-    /// Assigns a receive to this channel after it has matched a message of this channel. The
-    /// program may have started the receive with Endpoint::irecv(), without a channel.
+    /// Assigns to this channel a receive that Endpoint::irecv() has started without a channel, and
+    /// that has matched a message of this channel. Counts it as a request of this channel, and sets
+    /// its deadline again.
     void adopt(ReceiveRequest& receive) noexcept;
 
   private:
@@ -352,8 +355,8 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
     /// Processes a received message of any kind except `eager`.
     void control_message_arrived(const Header& header, std::span<std::byte> body) noexcept;
     void rts_arrived(const Header& header, std::span<std::byte> body) noexcept;
-    /// Called when a posted receive has matched a message of this channel. Ends the advertisement
-    /// of the receive, and assigns a receive from any channel to this channel.
+    /// Ends the advertisement of a posted receive that has matched a message of this channel, and
+    /// assigns a receive from any channel to this channel.
     void matched(ReceiveRequest& receive) noexcept;
     /// Stores a message that no posted receive accepts.
     /// @param length  the length of the message in bytes
@@ -362,10 +365,12 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
     void notification_arrived(const Header& header, std::span<const std::byte> body) noexcept;
     void data_arrived(std::uint32_t request, std::size_t rail, std::uint32_t rails,
                       const std::uint64_t* length, std::uint64_t written) noexcept;
-    /// Ends a receive whose data has arrived. If MemoryState::flush_on_receive is true, flush reads
-    /// are posted first, and the receive ends when these reads have completed.
+    /// Ends a receive whose data has arrived. If the message has data and
+    /// MemoryState::flush_on_receive is true, flush reads are posted first, and the receive ends
+    /// when these reads have completed.
     void finish_receive(ReceiveRequest& receive) noexcept;
-    /// Adds a request to loopback_queue_, or to SharedState::copies if it needs a copy buffer.
+    /// Adds a request to loopback_queue_, or to SharedState::copies if it needs a copy buffer. For
+    /// a flush, calls LoopbackCopy::query_ports().
     void queue_loopback(RequestState& request) noexcept;
     /// Moves as many requests of all channels as there are free copy buffers from
     /// SharedState::copies to the loopback_queue_ of their channels.
@@ -386,10 +391,10 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
     void start_queued() noexcept;
     void end_requests(int error) noexcept;
     /// Called when all work requests of an RdmaTransfer of @p request are posted. For a send,
-    /// queues the FIN if one is needed.
+    /// queues the FIN if one is needed. Then calls settled().
     void posted(RequestState& request) noexcept;
-    /// Called when a work request of this request has completed. If it was the last one, ends the
-    /// request or starts its next step.
+    /// Ends the request or starts its next step, if all its work requests are posted and have
+    /// completed. Called when this may have become true.
     void settled(RequestState& request) noexcept;
     void explain(std::size_t rail, ibv_wc_status status, const RequestState* culprit) noexcept;
     /// Returns true if a work request waits to be posted.

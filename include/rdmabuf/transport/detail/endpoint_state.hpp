@@ -83,7 +83,7 @@ class RDMABUF_EXPORT EndpointState : public std::enable_shared_from_this<Endpoin
                                                        const EndpointOptions& options,
                                                        std::size_t layout) noexcept;
 
-    /// Called by make() only.
+    /// Only make() calls this constructor.
     EndpointState(std::vector<ProtectionDomain> protection_domains, Resolver used_resolver,
                   const EndpointOptions& used_options);
     EndpointState(const EndpointState&) = delete;
@@ -94,7 +94,7 @@ class RDMABUF_EXPORT EndpointState : public std::enable_shared_from_this<Endpoin
 
     /// Adds a channel whose queue pairs are connected. progress() then also processes the
     /// completions of this channel.
-    /// @throws Error, std::bad_alloc
+    /// @throws Error: those of SharedState::reserve_completions(); std::bad_alloc
     void attach(ChannelState& channel);
     /// Adds the socket of a channel to the epoll descriptor. The channel fails when the peer closes
     /// the socket.
@@ -104,7 +104,7 @@ class RDMABUF_EXPORT EndpointState : public std::enable_shared_from_this<Endpoin
     /// no effect in a child process after fork(2).
     void abandon(ChannelState& channel) noexcept;
     /// Returns the UD queue pair that all prepared channels of the endpoint use for their setup.
-    /// The first call creates it.
+    /// The first call creates it, and throws the errors of the constructor of SetupQueuePair.
     [[nodiscard]] SetupQueuePair& setup_queue_pair();
     using Closing = List<ChannelLinks, &ChannelLinks::closing>;
     /// Waits until all messages of the channels in a list are acknowledged, for at most
@@ -227,7 +227,8 @@ class RDMABUF_EXPORT EndpointState : public std::enable_shared_from_this<Endpoin
     /// Starts a request with memory that the program has not registered. The registration comes
     /// from the cache, or is created. The request holds a lease on the registration until it ends.
     /// @param start  called with the memory; starts the request and returns an errno value
-    /// @return the result of @p start, or the errno value of a failed registration
+    /// @return the result of @p start; EBADF in a child process after fork(2); ENOMEM; or the errno
+    ///         value of a failed registration
     template <class Start>
     int start_leased(std::uintptr_t address, std::size_t length, Access access, Request& request,
                      const Start& start) noexcept {
@@ -352,9 +353,11 @@ class RDMABUF_EXPORT EndpointState : public std::enable_shared_from_this<Endpoin
     /// such a device end with EIO. If the first device of the endpoint has failed, the receives
     /// from any channel end with EIO, too.
     void leave_out_failed_devices() noexcept;
-    /// Ends requests whose deadline has passed. If is_check_due() is true, also checks the sockets
-    /// of the channels, reads asynchronous events, and sends keepalive writes.
-    /// @return true if something has happened, so that requests may have ended
+    /// Ends requests whose deadline has passed, and replaces failed loopback queue pairs. If
+    /// is_check_due() is true, also processes the events of the sockets and devices, polls all
+    /// completion queues, checks all channels (ChannelState::check()), and tests silent devices.
+    /// @return true if requests or channels may have ended; if the check was due, also if
+    ///         SharedState::rail_failed is true
     bool check(std::int64_t now) noexcept;
     /// Returns true if a tenth of the heartbeat has passed since the last check.
     [[nodiscard]] bool is_check_due(std::int64_t now) const noexcept;
@@ -383,7 +386,7 @@ class RDMABUF_EXPORT EndpointState : public std::enable_shared_from_this<Endpoin
     /// or if EndpointOptions::read_async_events is false.
     /// @param waited  the time since the channel has failed, in nanoseconds
     [[nodiscard]] bool receives_ended(ChannelState& channel, std::int64_t waited) const noexcept;
-    /// Polls the completion queues until they are empty, or for a bounded number of completions.
+    /// Polls the completion queues until they are empty, but at most 4096 times.
     /// @return true if a work request has completed
     bool poll_all() noexcept;
     /// Returns true if a request has exceeded EndpointOptions::timeout.
@@ -423,9 +426,9 @@ class RDMABUF_EXPORT EndpointState : public std::enable_shared_from_this<Endpoin
     rdmabuf::detail::CreatorProcess creator_;
 };
 
-/// Detects that a program was compiled with other headers than the library. The inlined functions
-/// of such a program would not find the members of objects that the library has allocated; see
-/// make().
+/// Detects that a program was compiled with headers in which one of these objects has another size
+/// than in the library. The inlined functions of such a program would not find the members of
+/// objects that the library has allocated; see make().
 inline constexpr std::size_t state_layout =
     ((sizeof(EndpointState) * 31 + sizeof(ChannelState)) * 31 + sizeof(SharedRail)) * 31 +
     sizeof(ReceiveRequest) + sizeof(SendRequest) + sizeof(EndpointOptions);

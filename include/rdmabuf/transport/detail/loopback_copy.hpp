@@ -49,9 +49,9 @@ class RDMABUF_EXPORT LoopbackCopy {
                                   RequestState* request) noexcept;
 
   private:
-    /// Returns 0 if the loopback queue pair of a device can be used; EAGAIN if it can be used
-    /// later (see also SharedRail::suspects); EIO if the device has failed;
-    /// SharedRail::loopback_error if it has no loopback queue pair.
+    /// Returns 0 if the loopback queue pair of a device can be used; EAGAIN if it can be used later
+    /// (see also SharedRail::suspects); EIO if the device has failed; SharedRail::loopback_error if
+    /// this is not 0 and the device has no loopback queue pair.
     [[nodiscard]] static int check(const SharedRail& rail) noexcept;
     /// Updates Loopback::owner before work requests of @p request are posted.
     static void claim(Loopback& loopback, const RequestState& request) noexcept;

@@ -30,10 +30,11 @@ class RDMABUF_EXPORT OneSided {
 
     /// Starts a request. If earlier requests are still queued, the request is queued after them.
     void start(OneSidedRequest& request) noexcept;
-    /// Posts a write immediately, without an RdmaTransfer, if no earlier request is queued. The
-    /// write must fit into one work request. Its notification, if it has one, is posted with the
-    /// same call of ibv_post_send(); if only the write is posted, OneSidedRequest::notifies remains
-    /// true, and advance() sends the notification.
+    /// Posts a write immediately, without an RdmaTransfer, if no earlier request must be posted
+    /// first and the send queue has room. The write must fit into one work request. Its
+    /// notification, if it has one, is posted with the same call of ibv_post_send(); if only the
+    /// write is posted, OneSidedRequest::notifies remains true, and advance() sends the
+    /// notification.
     /// @param data  the bytes to write; if @p inline_data is true, not longer than the maximum
     ///              length of inline data
     /// @return true if the write was posted
@@ -178,8 +179,9 @@ class RDMABUF_EXPORT OneSided {
     /// @return true if all entries are posted
     [[nodiscard]] bool repeat_list(OneSidedRequest& request) noexcept;
     [[nodiscard]] bool begin_atomic(OneSidedRequest& request) noexcept;
-    /// Posts a read of one byte on each queue pair that transfers use. The read completes after all
-    /// earlier writes of this queue pair.
+    /// Posts a read of one byte on each queue pair for which RailSet::is_used() is true. Each read
+    /// completes after all earlier writes of its queue pair. Posts nothing while a transfer is not
+    /// posted completely, a failed queue pair recovers, or a send queue has no room.
     /// @return true if all these reads are posted
     [[nodiscard]] bool begin_fence(OneSidedRequest& request) noexcept;
     [[nodiscard]] bool post_fence_read(OneSidedRequest& request, std::size_t rail) noexcept;

@@ -78,7 +78,8 @@ class QueuePairTable {
     [[nodiscard]] std::size_t next(std::size_t slot) const noexcept { return (slot + 1) & mask_; }
     /// Returns the index of the table entry at which the search for this queue pair number begins.
     [[nodiscard]] std::size_t first_slot(std::uint32_t number) const noexcept {
-        // Devices assign consecutive numbers. The lower bits differ, and are a good hash value.
+        // Many devices assign consecutive numbers. The lower bits then differ, and are a good hash
+        // value.
         return number & mask_;
     }
     /// Returns the index of the table entry for this queue pair number. If the table does not

@@ -34,7 +34,8 @@ class RDMABUF_EXPORT RailRecovery {
     RailRecovery(RailSet& rails, ControlChannel& control, OneSided& one_sided) noexcept
         : rails_(rails), control_(control), one_sided_(one_sided) {}
 
-    /// Returns true if advance() has something to do.
+    /// Returns true if a step of the recovery of a failed queue pair is due. The send queue of the
+    /// first queue pair may have no room for it now.
     [[nodiscard, gnu::always_inline]] bool has_work() const noexcept {
         return rails_.recovering() != 0 && any_step_due();
     }

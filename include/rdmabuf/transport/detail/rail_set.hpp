@@ -456,8 +456,8 @@ class RDMABUF_EXPORT RailSet {
     /// Raises ChannelRail::immediates_confirmed to @p acknowledged: the number of an RDMA write
     /// with immediate data that the device of the peer has acknowledged.
     void immediate_confirmed(std::size_t rail, std::uint32_t acknowledged) noexcept;
-    /// Returns a transfer to its pool if it is posted completely and all its work requests have
-    /// succeeded.
+    /// Returns a transfer, which must be posted completely, to its pool if all its work requests
+    /// have succeeded.
     void release_if_done(RdmaTransfer& transfer) noexcept;
     /// Posts again, on the first queue pair, the part of a transfer that was assigned to the failed
     /// queue pair @p rail; see repeat().

@@ -151,7 +151,8 @@ class RDMABUF_EXPORT RendezvousReceiver {
     RequestList unsent_;
     /// The number of receives of this end that are advertised to the peer, or are in unsent_.
     std::uint32_t advertised_ = 0;
-    /// The number of receives for which a cancellation message must be sent.
+    /// The number of cancellation messages to send. Receives that have ended since cancel() are
+    /// still counted.
     std::uint32_t cancels_ = 0;
 };
 

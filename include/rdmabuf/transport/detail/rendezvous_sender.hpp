@@ -96,8 +96,9 @@ class RDMABUF_EXPORT RendezvousSender {
     SentTags sent_tags_;
     /// The sends whose FIN must be sent.
     List<SendRequest, &SendRequest::link> fins_;
-    /// The numbers (SharedState::wire_number()) of the receives that the peer has cancelled. This
-    /// end must still confirm each cancellation to the peer.
+    /// A ring buffer with the numbers (SharedState::wire_number()) of receives that the peer has
+    /// cancelled. Those from cancelled_sent_ to cancelled_count_ - 1 must still be confirmed to the
+    /// peer.
     std::array<std::uint32_t, CtsRing::capacity> cancelled_{};
     std::uint32_t cancelled_count_ = 0;
     std::uint32_t cancelled_sent_ = 0;

@@ -92,8 +92,8 @@ struct SharedRail {
     SharedReceiveQueue srq;
     /// The registration of all bounce buffers. Its rkey is not sent to any peer.
     MemoryRegion bounce_buffers;
-    /// The registration of a few bytes of memory whose contents are not used. Keepalive writes and
-    /// fence reads of peers access this memory.
+    /// The registration of a few bytes of memory whose contents are not used. The keepalive writes,
+    /// fences and fence reads of peers access this memory.
     MemoryRegion probe_line;
     ReceiveReplenisher replenisher;
     /// Created by create_loopback() if the port is active. Empty before that. Also empty after the
@@ -179,11 +179,12 @@ class RDMABUF_EXPORT SharedState {
     /// @throws Error with the errno value of the query. After EIO, the device has failed.
     void query_port(SharedRail& rail);
     /// Reserves @p entries entries of the completion queue of a device.
-    /// @throws Error ENOSPC if the device does not support a completion queue that is large enough
+    /// @throws Error ENOSPC if the device does not support a completion queue that is large enough,
+    ///         or the errors of CompletionQueue::resize()
     static void reserve_completions(SharedRail& rail, std::uint32_t entries);
     /// Reserves completion queue entries for the queue pairs of another channel. The channel uses
     /// the first @p devices devices, and @p queue_pairs queue pairs on each of them.
-    /// @throws Error ENOSPC if a device does not support a completion queue that is large enough
+    /// @throws Error: those of the overload above
     void reserve_completions(std::size_t devices, std::uint32_t queue_pairs);
     void release_completions(std::size_t devices, std::uint32_t queue_pairs) noexcept;
 

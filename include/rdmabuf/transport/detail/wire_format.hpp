@@ -51,7 +51,7 @@ enum class Kind : std::uint8_t {
     /// buffer.
     nack = 6,
     /// End of an RDMA read. The receiver has read all data of the send request that `number`
-    /// identifies.
+    /// identifies; also sent for a message of 0 bytes.
     rget_done = 7,
     /// A notification, whose bytes follow the header. See NotificationFences for `value`.
     notify = 8,
