@@ -28,7 +28,7 @@ Address loopback(sa_family_t family) {
 }
 
 /// Sets the source address of an id that was bound to the unspecified address. The port does not
-/// change.
+/// change. Does nothing if @p source is of another address family.
 void set_source(Id& id, const Address& source) {
     const std::uint16_t port = id.source.port();
     if (id.source.family() == source.family()) {
@@ -124,7 +124,8 @@ int Manager::resolve_address(Id& id, const Address& source, const Address& desti
     int error = 0;
     if (destination.is_multicast()) {
         // Multicast uses the device of the source address. If the id is not bound to a device, the
-        // kernel's routing table determines the source address.
+        // kernel's routing table determines the source address; without a route, it is the loopback
+        // address.
         if (!id.route.has_device()) {
             const Address source_address =
                 route_source(destination).value_or(loopback(destination.family()));

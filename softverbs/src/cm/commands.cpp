@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Implements the commands of <rdma/rdma_user_cm.h>, with the same checks and errors as the kernel.
+// Implements the commands of <rdma/rdma_user_cm.h>, with checks and errors like those of the
+// kernel.
 #include "cm/commands.hpp"
 
 #include <sys/uio.h>
@@ -25,8 +26,9 @@ namespace softverbs::cm {
 namespace {
 
 /// Evaluates the result of process_vm_readv(2) or process_vm_writev(2). Returns whether all bytes
-/// were copied. Unlike memcpy(3), these calls detect invalid addresses without SIGSEGV. A
-/// seccomp(2) filter may forbid them with any errno; then this function copies with memcpy(3).
+/// were copied. Unlike memcpy(3), these calls detect invalid addresses without SIGSEGV. If they
+/// fail with another errno than EFAULT or ENOMEM, for example because a seccomp(2) filter forbids
+/// them, copies with memcpy(3).
 bool copied(ssize_t moved, std::size_t size, void* to, const void* from) noexcept {
     if (moved < 0 && errno != EFAULT && errno != ENOMEM) {
         std::memcpy(to, from, size);
@@ -388,7 +390,7 @@ struct Entry {
     /// fault (an error that a test injects).
     std::string_view function;
     /// Size in bytes of the response structure in the oldest headers. A command with a smaller
-    /// response buffer fails with ENOSPC.
+    /// response buffer fails with ENOSPC. 0: parse_command() does not check the size of the buffer.
     std::size_t smallest_output = 0;
 };
 

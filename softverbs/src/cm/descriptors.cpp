@@ -55,12 +55,13 @@ ChannelFile* remove(int descriptor) noexcept {
     return file->descriptors.empty() ? file : nullptr;
 }
 
-/// Called before the last descriptor of an event channel is closed. Waits until the thread that
-/// received the last event sleeps, for at most 0.1 seconds. Without this, programs such as rping
-/// may close the event channel shortly before that thread waits for the next event, and the thread
-/// gets an error. With a NIC, the error is rare: the program first destroys a queue pair and memory
-/// regions, which takes milliseconds, so the thread already waits. With softverbs, these calls take
-/// microseconds.
+/// Waits until the thread that received the last event of an event channel sleeps, for at most 0.1
+/// seconds. Called before a descriptor of the channel is closed; does nothing if the channel has
+/// other descriptors, if its descriptor is non-blocking, or if this thread received the last event.
+/// Without this, programs such as rping may close the event channel shortly before that thread
+/// waits for the next event, and the thread gets an error. With a NIC, the error is rare: the
+/// program first destroys a queue pair and memory regions, which takes milliseconds, so the thread
+/// already waits. With softverbs, these calls take microseconds.
 void wait_for_event_thread(const ChannelFile& file, std::unique_lock<std::mutex>& lock) noexcept {
     const fabric::NoCancellation here;
     constexpr std::uint64_t longest_wait_ns = 100'000'000;
@@ -169,8 +170,8 @@ ssize_t write_command(int descriptor, const void* buffer, std::size_t size) {
             const ssize_t taken = ::read(descriptor, &byte, 1);
             if (taken == 0) {
                 // Another thread has closed the last descriptor of the event channel, so no event
-                // can arrive. Wait forever, as a thread does that waits for an event of the
-                // kernel's /dev/infiniband/rdma_cm.
+                // can arrive. Wait forever: with the kernel's /dev/infiniband/rdma_cm, a thread
+                // that waits for an event then also waits forever.
                 return ::poll(nullptr, 0, -1);
             }
             if (taken != 1) {

@@ -21,7 +21,8 @@ inline constexpr int max_descriptor = 65535;
 
 /// The ChannelFile (event channel) for each file descriptor number; null if the descriptor does not
 /// refer to /dev/infiniband/rdma_cm. The elements are atomic, so that write(2) and close(2) can
-/// check each descriptor with one load. A thread that changes an element must hold Manager::lock.
+/// check each descriptor with one load. A thread that changes an element must hold Manager::lock,
+/// unless this process has no Manager.
 extern constinit std::array<std::atomic<ChannelFile*>, max_descriptor + 1> files_by_descriptor;
 
 /// A fast check without a lock. Returns false if softverbs knows no file descriptor of
@@ -39,8 +40,8 @@ extern constinit std::array<std::atomic<ChannelFile*>, max_descriptor + 1> files
 [[nodiscard]] bool is_device(int descriptor);
 
 /// Returns the ChannelFile (event channel) of a file descriptor of /dev/infiniband/rdma_cm. Returns
-/// null for other descriptors, and in a child process if its parent opened the channel. The caller
-/// must hold Manager::lock to use the ChannelFile.
+/// null for other descriptors, and in a child process after fork(2) if the parent opened the
+/// channel. The caller must hold Manager::lock to use the ChannelFile.
 [[nodiscard]] ChannelFile* file_of(int descriptor) noexcept;
 
 /// Implements open(2) for /dev/infiniband/rdma_cm.

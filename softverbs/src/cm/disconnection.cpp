@@ -21,8 +21,8 @@ constexpr std::uint64_t disconnect_check_interval_ns = 500'000;
 
 } // namespace
 
-/// Called when an id is destroyed. Sends a message such as DREQ or REJ, so that the peer does not
-/// wait for this id.
+/// Sends a message such as DREQ or REJ to the peer of an id that is destroyed, so that the peer
+/// does not wait for this id.
 void Manager::withdraw(Id& id) {
     Message made = message(id, MessageType::rej);
     made.status = reject::consumer_defined;

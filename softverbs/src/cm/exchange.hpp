@@ -65,7 +65,7 @@ class Exchange final : fabric::Handler {
     /// Sends a message to the process @p to, or queues it if the process cannot receive it now. To
     /// a process of another host, there must be a connection already. Returns 0 or an errno: ENOENT
     /// (there is no such process or connection), EACCES (the process belongs to another user),
-    /// EMFILE, ENOMEM.
+    /// EAGAIN (the process accepts no connections now), EMFILE, ENOMEM.
     [[nodiscard]] int send(const Peer& to, const Message& message) noexcept;
     /// Sends a REQ or SIDR_REQ to the process of the other host that listens at the destination of
     /// the request. Calls a function of the Manager when the result is known. Tries again as long

@@ -65,7 +65,7 @@ class Manager {
     // Functions in addressing.cpp, for binding, resolving addresses, listening and multicast:
     [[nodiscard]] int bind(Id& id, const Address& address);
     /// Stores the options of a bound id in the file of bound ports, which all processes of the user
-    /// share. Called when the program sets an option after rdma_bind_addr().
+    /// share. Does nothing if the id is not bound. Called when the program sets an option.
     void update_binding(const Id& id) noexcept;
     [[nodiscard]] int listen(Id& id, int backlog);
     [[nodiscard]] int resolve_address(Id& id, const Address& source, const Address& destination);
@@ -74,8 +74,8 @@ class Manager {
     /// Leaves a multicast group. Returns how many events of this group the program has received.
     unsigned leave(Id& owner, Multicast& group);
 
-    /// Implements rdma_set_option(). Returns 0 or an errno: EINVAL (the value has a wrong size, or
-    /// the state of the id does not permit the change), ENOSYS (the option is unknown).
+    /// Implements rdma_set_option(). Returns 0 or an errno: EINVAL (the value is invalid, or the
+    /// state or the type of the id does not permit the change), ENOSYS (the option is unknown).
     [[nodiscard]] int set_option(Id& id, std::uint32_t level, std::uint32_t option,
                                  std::span<const std::byte> value);
 
@@ -102,8 +102,8 @@ class Manager {
     /// Called when a connection request was not sent, because no process of the other host listens
     /// at its destination, or because no connection to that process could be created.
     void no_service(const Message& request);
-    /// Called when a connection request was not sent, because the two hosts have different secrets
-    /// or softverbs versions.
+    /// Called when a connection request was not sent, because the handshake with the other host has
+    /// failed, for example because the hosts have different secrets.
     void request_refused(std::uint32_t communication_id);
 
     /// Queues an event for the program. Does nothing if the id belongs to a connection request that

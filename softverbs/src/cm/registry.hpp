@@ -40,8 +40,8 @@ class Registry {
     /// Binds an address and a port. If the port is 0, selects a free port and stores it in @p
     /// binding. Returns 0 or the errno that the kernel returns: EADDRINUSE (the address and port
     /// are bound), EADDRNOTAVAIL (the port is bound, and one of the two addresses is unspecified;
-    /// or no port is free; or no entry of the file is free), EACCES (the port is privileged),
-    /// EAGAIN (the file stays locked by another process).
+    /// or no port is free; or no entry of the file is free), EACCES (the port is privileged, and
+    /// the user is not root), EAGAIN (the file stays locked by another process).
     [[nodiscard]] int bind(Binding& binding, Index& index);
     /// Called when the id of a binding begins to listen. Marks the binding as listening. Returns 0
     /// or the errno that the kernel returns: EADDRINUSE or EADDRNOTAVAIL (another id is bound to
