@@ -90,7 +90,8 @@ bool retry_every_ms(unsigned attempts, const Attempt& attempt) {
 }
 
 /// Returns the time limit for poll(2) or epoll_wait(2), in milliseconds, of a thread that must wake
-/// at the time @p deadline_ns of now_ns(). Returns -1 if @p deadline_ns is 0.
+/// at the time @p deadline_ns of now_ns(). Returns at most 60,000, even if the time is later, and
+/// -1 if @p deadline_ns is 0.
 [[nodiscard]] inline int time_limit_ms(std::uint64_t deadline_ns) noexcept {
     constexpr std::uint64_t longest_ms = 60'000;
     const std::uint64_t now = now_ns();

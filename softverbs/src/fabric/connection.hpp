@@ -71,11 +71,12 @@ enum class PullMethod : std::uint8_t {
     /// The method is not known, because the other process has not accepted the connection yet.
     /// Until then, this process must send all data in records (messages on the connection).
     unknown,
-    /// The other process reads the memory with process_vm_readv(2).
+    /// The other process reads the memory through /proc/<pid>/mem or with process_vm_readv(2); see
+    /// ProcessMemory.
     process_vm,
     /// The other process cannot read the memory: it is on another host, SOFTVERBS_PULL is "none",
-    /// or the kernel does not permit process_vm_readv(2). This process must send all data in
-    /// records (messages on the connection).
+    /// NodeOptions::reaches_memory is false, or the kernel does not permit the access. This process
+    /// must send all data in records (messages on the connection).
     none,
 };
 
@@ -211,8 +212,9 @@ class Connection {
     /// Closes the connection, because the other process has sent invalid data or does not respond.
     /// Handler::on_closed() is called later.
     virtual void close() noexcept = 0;
-    /// Returns why a connection to another host failed: ECONNREFUSED (no process listens there),
-    /// EACCES (the handshake failed), or 0 for any other reason.
+    /// Returns why a connection to another host failed: the errno of connect(2), such as
+    /// ECONNREFUSED (no process listens there), EACCES if the handshake failed, or 0 for any other
+    /// reason.
     [[nodiscard]] virtual int error() const noexcept { return 0; }
 
   private:

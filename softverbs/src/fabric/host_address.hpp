@@ -31,8 +31,8 @@ struct Route {
 };
 
 [[nodiscard]] bool is_ipv4(const HostAddress& address) noexcept;
-/// Returns whether other hosts can connect to @p address. Returns false for unspecified, loopback,
-/// link-local and multicast addresses.
+/// Returns whether other hosts may be able to connect to @p address. Returns false for unspecified,
+/// loopback, link-local and multicast addresses.
 [[nodiscard]] bool is_global(const HostAddress& address) noexcept;
 /// Returns the address as text: "192.0.2.1" or "2001:db8::1".
 [[nodiscard]] std::string to_string(const HostAddress& address);

@@ -22,8 +22,8 @@ struct LinkContext : NodeState {
     /// The eventfd that wakes this process. The processes at the other ends of the connections
     /// write to it.
     int doorbell = -1;
-    /// Whether SOFTVERBS_PULL permits that this process accesses memory of other processes
-    /// directly.
+    /// Whether SOFTVERBS_PULL and NodeOptions::reaches_memory permit that this process accesses
+    /// memory of other processes directly.
     bool pull = true;
     Cookie cookie;
 };

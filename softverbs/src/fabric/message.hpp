@@ -65,8 +65,8 @@ inline constexpr std::size_t message_descriptors = 2;
 struct ReceivedMessage {
     Message message;
     std::array<UniqueFd, message_descriptors> descriptors{};
-    /// Whether file descriptors of the message were lost, because this process has reached its
-    /// limit of open file descriptors (ulimit -n).
+    /// Whether file descriptors of the message were lost (MSG_CTRUNC), usually because this process
+    /// has reached its limit of open file descriptors (ulimit -n).
     bool truncated = false;
 };
 

@@ -332,8 +332,8 @@ void Node::wait(std::int64_t timeout_ns) noexcept {
     const timespec limit{.tv_sec = timeout_ns / second, .tv_nsec = timeout_ns % second};
     const int ready =
         ::ppoll(descriptors.data(), descriptors.size(), timeout_ns < 0 ? nullptr : &limit, nullptr);
-    // Only the thread that sleeps in wait() may read the eventfd wake_. If another thread read it,
-    // the sleeping thread could miss a wakeup.
+    // Only the thread that sleeps in wait() or wait_for_wake() may read the eventfd wake_. If
+    // another thread read it, the sleeping thread could miss a wakeup.
     if (ready > 0 && descriptors[1].revents != 0) {
         clear_eventfd(wake_.get());
     }

@@ -27,7 +27,7 @@ namespace softverbs::fabric {
 // other process. Between hosts, a connection is a TCP connection.
 //
 // The classes of the fabric have no locks. The caller must hold the same lock during all calls
-// except Node::wait(), Node::wait_for_wake() and Node::wake().
+// except Node::wait(), Node::wait_for_wake(), Node::wake() and Node::remove_files().
 
 struct NodeOptions {
     /// The rendezvous directory, in which the processes of this host find each other. If empty,
@@ -77,11 +77,12 @@ class Node {
     [[nodiscard]] int serve_directory() { return network_ ? network_->serve_directory() : 0; }
 
     /// Passes at most @p budget received records (requests and responses) to the callbacks of @p
-    /// handler. Returns the number of records that were consumed.
+    /// handler. Also handles the events of the network between hosts, such as new connections and
+    /// handshakes. Returns the number of records that were consumed.
     unsigned progress(Handler& handler, unsigned budget);
-    /// Handles socket events: new connections, messages on Unix sockets, TCP handshakes, and the
-    /// end of other processes.
-    /// Returns whether there was an event.
+    /// Handles the events of Unix sockets: new connections, messages, and the end of other
+    /// processes. Also reports to other hosts how much this process has consumed
+    /// (TcpLink::acknowledge()). Returns whether there was an event of this host.
     bool service(Handler& handler);
 
     /// Returns when the next timer of the network between hosts expires, in nanoseconds of

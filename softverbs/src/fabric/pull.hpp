@@ -59,8 +59,8 @@ class ProcessMemory {
 };
 
 /// Parses the environment variable SOFTVERBS_PULL. Returns true if it is "process_vm" or not set:
-/// processes may read memory of each other. Returns false if it is "none": processes send all data
-/// in messages.
+/// processes may access memory of each other. Returns false if it is "none": processes send all
+/// data in messages.
 /// @throws std::system_error  EINVAL for other values
 [[nodiscard]] bool pull_wanted();
 

@@ -43,7 +43,7 @@ std::optional<unsigned> slot_of(std::string_view name) noexcept {
     return slot;
 }
 
-/// Returns a text that suggests how to solve an error of openat(2).
+/// Returns the end of an error text: a remedy for an errno of openat(2), or "" if none is known.
 const char* hint_for(int error) noexcept {
     switch (error) {
         case ENOSPC:

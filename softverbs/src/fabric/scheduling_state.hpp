@@ -15,7 +15,7 @@
 namespace softverbs::fabric {
 
 /// Returns the state of a process or a thread as proc_pid_stat(5) describes it, such as 'R'.
-/// Returns 0 if it has ended.
+/// Returns 0 if it has ended or its state cannot be read.
 /// @param directory  "/proc", or "/proc/self/task" for a thread of this process
 inline char scheduling_state(const char* directory, pid_t id) noexcept {
     const NoCancellation not_cancelled;

@@ -36,8 +36,8 @@ class Sha256 {
 [[nodiscard]] Digest hmac_sha256(std::span<const std::byte> key,
                                  std::span<const std::span<const std::byte>> parts) noexcept;
 
-/// Returns whether the digests are equal. The time of the comparison does not depend on their
-/// values, so that an attacker cannot measure how many bytes are correct.
+/// Returns whether the digests are equal. The comparison does not end at the first difference, so
+/// that an attacker cannot measure how many bytes are correct.
 [[nodiscard]] bool equal_in_constant_time(const Digest& one, const Digest& other) noexcept;
 
 } // namespace softverbs::fabric

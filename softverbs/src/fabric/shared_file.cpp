@@ -26,7 +26,7 @@ int sync(int fd, std::uint64_t flags) noexcept {
 }
 
 /// Returns whether the file is a dma-buf. DMA_BUF_IOCTL_SYNC with invalid flags fails with EINVAL
-/// for a dma-buf, and with another errno for all other files.
+/// for a dma-buf, and with another errno, such as ENOTTY, for other files.
 bool is_dma_buf(int fd) noexcept {
     return sync(fd, ~std::uint64_t{0}) == EINVAL;
 }

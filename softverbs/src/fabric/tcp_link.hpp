@@ -49,7 +49,8 @@ class TcpLink final : public Connection {
     [[nodiscard]] std::uint64_t handshake_deadline() const noexcept {
         return state_ == State::connecting ? handshake_deadline_ : 0;
     }
-    /// Returns the reason why the connection failed, or an empty string if it did not fail.
+    /// Returns the reason of a failure that must be printed. Returns an empty string if there is
+    /// none: the connection has not failed, was closed, or connect(2) has failed.
     [[nodiscard]] const std::string& failure() const noexcept { return failure_; }
 
     /// Called when the TCP socket has an event. Continues the handshake, or sends buffered frames.
