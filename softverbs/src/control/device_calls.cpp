@@ -84,7 +84,8 @@ int reset(const char* profile, unsigned count) {
     return 0;
 }
 
-/// Creates port number @p number of a device: a copy of port 1, with another LID and other GIDs.
+/// Creates port number @p number of a device: a copy of port 1 with other GIDs, and with another
+/// LID if the LID of port 1 is not 0.
 Port additional_port(const Port& first, unsigned number) {
     Port port = first;
     const unsigned offset = number - 1;

@@ -15,7 +15,8 @@ namespace softverbs {
 
 namespace {
 
-/// The verbs that destroy no object and that softverbs_fail_call() can make fail.
+/// The verbs and rdma_cm functions that destroy no object and that softverbs_fail_call() can make
+/// fail.
 constexpr auto verbs = std::to_array<std::string_view>({
     "ibv_advise_mr",
     "ibv_alloc_dm",
@@ -91,7 +92,8 @@ constexpr auto verbs = std::to_array<std::string_view>({
     "rdma_set_option",
 });
 
-/// The verbs that destroy an object and that softverbs_fail_call() can make fail.
+/// The verbs and rdma_cm functions that destroy an object, leave a multicast group, or free memory,
+/// and that softverbs_fail_call() makes fail only if the test names them.
 constexpr auto destroying_verbs = std::to_array<std::string_view>({
     "ibv_close_device",
     "ibv_close_xrcd",

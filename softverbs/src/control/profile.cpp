@@ -88,8 +88,8 @@ ibv_device_attr_ex default_attributes(unsigned index) {
     attributes.phys_port_cnt_ex = 1;
     attributes.packet_pacing_caps = {1, 100'000'000,
                                      1U << IBV_QPT_RC | 1U << IBV_QPT_UC | 1U << IBV_QPT_UD};
-    // The limits of NICs that support completion moderation: 16 bits for the number of completions,
-    // and 12 bits for the period in microseconds.
+    // The limits of the mlx5 driver for completion moderation: 16 bits for the number of
+    // completions, and 12 bits for the period in microseconds.
     attributes.cq_mod_caps = {0xffff, 0xfff};
     return attributes;
 }

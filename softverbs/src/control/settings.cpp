@@ -39,7 +39,7 @@ std::uint16_t first_port() {
 
 /// Returns the host addresses of the devices, one per device, from SOFTVERBS_ADDRESS or the network
 /// interfaces. Ends the process if there are fewer addresses than devices, or if SOFTVERBS_ADDRESS
-/// contains an address that is not one of this host.
+/// contains an invalid or repeated address, or one that is not of this host.
 std::vector<fabric::HostAddress> own_addresses(unsigned devices) {
     const auto there_are = fabric::addresses_of_this_host();
     const auto list = environment_variable("SOFTVERBS_ADDRESS");

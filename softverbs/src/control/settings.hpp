@@ -50,7 +50,7 @@ struct Settings {
 /// Returns the names of all profiles, separated by commas. Used in error texts.
 [[nodiscard]] std::string profile_names();
 
-/// Initializes a device according to a profile.
+/// Initializes a device according to a profile. Also sets has_short_qp_numbers.
 /// @param index    index of the device, from 0
 /// @param profile  name of the profile, which must exist
 /// @param address  address of this host that the device uses; zeros if SOFTVERBS_NETWORK is not set
