@@ -200,8 +200,9 @@ SOFTVERBS_ENTRY int ibv_dealloc_pd(ibv_pd* pd) {
 }
 
 SOFTVERBS_ENTRY int ibv_fork_init() {
-    // The real ibv_fork_init() returns ENOSYS if madvise(2) does not support MADV_DONTFORK. Ignore
-    // this error, because softverbs supports fork(2) without preparation.
+    // The real ibv_fork_init() returns ENOSYS if madvise(2) does not support MADV_DONTFORK, and
+    // forward() if there is no real function. Ignore this error, because softverbs supports fork(2)
+    // without preparation.
     const int error = forward<ibv_fork_init>("ibv_fork_init");
     return error == ENOSYS ? 0 : error;
 }

@@ -14,9 +14,9 @@
 #include "objects/efa.hpp"
 #include "objects/queue_pair.hpp"
 
-// The functions of libefa. For a softverbs device that does not imitate the efa driver, they fail
-// as libefa does for a device of another driver. For a real device, they call libefa, or fail in
-// the same way if libefa is not loaded.
+// The functions of libefa. For a softverbs device that does not imitate the efa driver, they,
+// except efadv_cq_from_ibv_cq_ex(), fail as libefa does for a device of another driver. For a real
+// device, they call libefa, or fail in the same way if libefa is not loaded.
 
 namespace softverbs {
 
@@ -28,7 +28,7 @@ constexpr ProviderLibrary libefa{"libefa.so.1", "libefa-real.so.1", &Rules::is_e
 constexpr std::uint32_t caps_rdma_write = 1U << 3U;
 
 // New releases of efadv.h add members to its structures, and give names to reserved members. The
-// structures below contain the members of all releases.
+// structures below do not depend on the release of the installed header.
 
 struct DeviceAttributes {
     std::uint64_t comp_mask = 0;

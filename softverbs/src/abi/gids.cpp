@@ -49,7 +49,8 @@ ssize_t copy_table(const Context& context, void* out, std::size_t max_entries, s
     return static_cast<ssize_t>(count);
 }
 
-/// Implements the verbs that return -1 on failure. Does not change @p out for an empty entry.
+/// Implements the verbs that return -1 on failure. For an empty entry, returns 0 and does not
+/// change @p out.
 int query_entry(std::string_view verb, const Context& context, std::uint32_t port,
                 std::uint32_t index, ibv_gid_entry& out) {
     const int error = call(verb, context, [&] { return find_gid(context, port, index, out); });

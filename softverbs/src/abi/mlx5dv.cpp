@@ -61,7 +61,8 @@ int check(const ibv_qp_init_attr_ex& attributes, const mlx5dv_qp_init_attr& extr
     if (has(MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS) && extra.send_ops_flags != 0) {
         return EOPNOTSUPP;
     }
-    // With out-of-order placement, the receive queue uses two entries for each request.
+    // As in libmlx5, the receive queue needs two entries for each request with out-of-order
+    // placement.
     if ((flags & out_of_order) != 0 && attributes.srq == nullptr &&
         attributes.cap.max_recv_wr > max_requests / 2) {
         return EINVAL;

@@ -15,13 +15,14 @@ using PathBuffer = char[PATH_MAX];
 /// instead of the kernel. Any thread may call translate() and open(), without Process::lock. Both
 /// may change errno.
 struct ServedPath {
-    /// The entry is used for all absolute paths that begin with this prefix.
+    /// The entry is tried for all absolute paths that begin with this prefix.
     std::string_view prefix;
     /// Stores in @p target the path of the file to open instead of @p path. Returns false if
     /// softverbs does not replace the file @p path.
     bool (*translate)(std::string_view path, PathBuffer& target);
-    /// Opens the file. Returns a descriptor, or -1 with errno set. If open is null, the translated
-    /// path is opened with open(2).
+    /// Opens the file; @p path is the path from translate(). Returns a descriptor, or -1 with errno
+    /// set. If open is null, the function that the program has called, for example open(2) or
+    /// fopen(3), gets the path from translate().
     int (*open)(std::string_view path, int flags);
 };
 
@@ -29,8 +30,8 @@ struct ServedPath {
 struct Redirection {
     /// The path to open: the original path, or a translated path in the PathBuffer of the caller.
     const char* path;
-    /// Function that opens the file. If this pointer is null, the caller must call open(2) with the
-    /// member "path" above.
+    /// Opens the file; see ServedPath::open. If this pointer is null, the caller must call the next
+    /// definition of its own function, for example open(2), with the member "path" above.
     int (*open)(std::string_view path, int flags);
 };
 

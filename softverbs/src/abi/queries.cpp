@@ -54,8 +54,8 @@ int query_rt_values_op(ibv_context* context, ibv_values_ex* values) {
         if (!has_clock(device)) {
             return EOPNOTSUPP;
         }
-        // raw_clock is the current time of the clock of completion timestamps. As in the providers
-        // of libibverbs, tv_nsec contains the whole time in ticks, and tv_sec is 0.
+        // raw_clock is the current time of the clock of completion timestamps. As in the mlx5
+        // provider, tv_nsec contains the whole time in ticks, and tv_sec is 0.
         if ((values->comp_mask & IBV_VALUES_MASK_RAW_CLOCK) != 0) {
             values->raw_clock = {0, static_cast<long>(clock_ticks(device))};
         }

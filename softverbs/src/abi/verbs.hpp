@@ -143,7 +143,7 @@ int unlocked_destroying_verb(Native* native) {
                : forward<Self>(name.text, native);
 }
 
-/// Implements a verb that frees an imported object, without an error.
+/// Implements a verb that frees an imported object and returns nothing.
 template <auto Self, VerbName name, auto own, class Native>
 void unimporting_verb(Native* native) {
     if (ours(native->context) != nullptr) {
