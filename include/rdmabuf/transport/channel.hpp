@@ -451,8 +451,8 @@ class Channel {
             [&](detail::ChannelState& channel) { return channel.fence(request, context); });
     }
     /// Makes data that the NICs of this channel wrote to GPU memory visible to the GPU. For this,
-    /// each of these NICs that works reads one byte of the memory, which must be registered with
-    /// Access::remote_read. The call has no effect on host memory.
+    /// each working NIC of the channel reads one byte of the memory. The memory must be registered
+    /// with Access::remote_read. The call has no effect on host memory.
     [[nodiscard]] std::error_code iflush(const Memory& memory, const void* address,
                                          std::size_t length, Request& request,
                                          void* context = nullptr) noexcept {
@@ -567,11 +567,11 @@ class Channel {
     }
 
     /// Closes the channel. The call first waits, for at most EndpointOptions::linger, until queued
-    /// messages are sent and acknowledged (twice as long, if its close message can be sent only
-    /// after this time). Then it ends all remaining requests, for example a message for which the
-    /// peer has not posted a receive. It waits up to two seconds until the devices have completed
-    /// all work requests, for example the copies of arrived messages to GPU memory. A program may
-    /// exit after its requests have completed and close() has returned no error.
+    /// messages are sent and acknowledged (at most twice as long, if the close message can be sent
+    /// only after this time). Then it ends all remaining requests, for example a message for which
+    /// the peer has not posted a receive. It waits up to two seconds until the devices have
+    /// completed all work requests, for example the copies of arrived messages to GPU memory. A
+    /// program may exit after its requests have completed and close() has returned no error.
     /// @return no error if all messages were acknowledged, or if the peer has closed the channel;
     ///         ETIMEDOUT if some were not acknowledged within EndpointOptions::linger: messages may
     ///         be lost, also those whose sends have completed; otherwise the error with which the

@@ -26,9 +26,9 @@ enum class Visibility : std::uint8_t {
     /// was reported. No flush read is needed for these readers.
     next_kernel,
     /// A GPU kernel that is already running when the data arrives. At the end of each receive, each
-    /// NIC of the channel that works performs a flush read: an RDMA read of one byte of this
-    /// memory. Therefore the memory must be registered with Access::remote_read. For memory without
-    /// this option, Channel::iflush() performs the same flush reads.
+    /// working NIC of the channel performs a flush read: an RDMA read of one byte of this memory.
+    /// Therefore the memory must be registered with Access::remote_read. For memory without this
+    /// option, Channel::iflush() performs the same flush reads.
     running_kernel,
 };
 

@@ -94,9 +94,9 @@ void Manager::report_disconnect(Id& id) {
     raise(id, EventType::disconnected);
 }
 
-/// Called when the process @p peer has ended, or when the connection to it has failed. Ends all
-/// rdma_cm connections to that process, and raises the same events as if that process had destroyed
-/// its ids.
+/// Ends all rdma_cm connections to the process @p peer, and raises the same events as if that
+/// process had destroyed its ids. Called when that process has ended, or when the connection to it
+/// has failed.
 void Manager::lost(const Peer& peer) {
     for (const auto& [handle, each] : ids_) {
         Id& id = *each;

@@ -60,7 +60,8 @@ class Exchange final : fabric::Handler {
     [[nodiscard]] const Peer& self() const noexcept { return self_; }
     [[nodiscard]] const fabric::Node& node() const noexcept { return node_; }
     [[nodiscard]] fabric::Node& node() noexcept { return node_; }
-    /// Returns whether a running process owns the slot @p slot.
+    /// Returns whether a running process owns the slot @p slot; also true if this cannot be
+    /// determined.
     [[nodiscard]] bool alive(unsigned slot) const;
     /// Sends a message to the process @p to, or queues it if the process cannot receive it now. To
     /// a process of another host, there must be a connection already. Returns 0 or an errno: ENOENT

@@ -90,20 +90,22 @@ class Manager {
 
     // Functions that the Exchange calls:
     void received(const Peer& from, const Message& message);
-    /// Called when the process @p peer has ended, or when the connection to it has failed. No more
-    /// messages from that process will arrive.
+    /// Ends the rdma_cm connections to the process @p peer. Called when this process has ended or
+    /// the connection to it has failed: no more messages from it will arrive.
     void lost(const Peer& peer);
     /// Returns the process of this host that has called rdma_listen() for this address. Returns no
     /// value if there is none.
     [[nodiscard]] std::optional<Peer> find_service(std::uint16_t port_space,
                                                    const WireAddress& address);
-    /// Called when the connection request with this communication ID was sent to @p peer.
+    /// Makes the id of a connection request, which was sent to @p peer, wait for the reply.
     void request_sent(std::uint32_t communication_id, const Peer& peer);
-    /// Called when a connection request was not sent, because no process of the other host listens
+    /// Sends a connection request again later, or raises an event for the program after several
+    /// attempts. Called when the request was not sent, because no process of the other host listens
     /// at its destination, or because no connection to that process could be created.
     void no_service(const Message& request);
-    /// Called when a connection request was not sent, because the handshake with the other host has
-    /// failed, for example because the hosts have different secrets.
+    /// Raises RDMA_CM_EVENT_UNREACHABLE. Called when a connection request was not sent, because the
+    /// handshake with the other host has failed, for example because the hosts have different
+    /// secrets.
     void request_refused(std::uint32_t communication_id);
 
     /// Queues an event for the program. Does nothing if the id belongs to a connection request that

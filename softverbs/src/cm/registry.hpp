@@ -43,10 +43,9 @@ class Registry {
     /// or no port is free; or no entry of the file is free), EACCES (the port is privileged, and
     /// the user is not root), EAGAIN (the file stays locked by another process).
     [[nodiscard]] int bind(Binding& binding, Index& index);
-    /// Called when the id of a binding begins to listen. Marks the binding as listening. Returns 0
-    /// or the errno that the kernel returns: EADDRINUSE or EADDRNOTAVAIL (another id is bound to
-    /// the same port with RDMA_OPTION_ID_REUSEADDR), EAGAIN (the file stays locked by another
-    /// process).
+    /// Marks a binding as listening. Returns 0 or the errno that the kernel returns: EADDRINUSE or
+    /// EADDRNOTAVAIL (another id is bound to the same port with RDMA_OPTION_ID_REUSEADDR), EAGAIN
+    /// (the file stays locked by another process).
     [[nodiscard]] int listen(Index index);
     /// Changes the options of a binding. bind() compares them when another id binds the same port.
     void set_options(Index index, bool reuse_address, bool family_only) noexcept;

@@ -24,9 +24,9 @@ class SentTags {
         tags_[number % MessageWindow::size] = tag;
         paired_[number % MessageWindow::size] = paired;
     }
-    /// Called when a receive with this tag was advertised. Searches the messages with numbers from
-    /// @p first to @p last - 1 for the first one that has this tag and is not paired with an
-    /// advertised receive yet. Marks this message as paired.
+    /// Searches the messages with numbers from @p first to @p last - 1 for the first one that has
+    /// this tag and is not paired with an advertised receive yet. Marks this message as paired.
+    /// Called when a receive with this tag was advertised.
     /// @return false if there is no such message
     [[nodiscard]] bool pair(std::uint32_t first, std::uint32_t last, std::uint64_t tag) noexcept {
         for (std::uint32_t i = first; i != last; ++i) {

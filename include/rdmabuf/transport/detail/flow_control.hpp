@@ -72,8 +72,8 @@ class ByteCredits {
     /// Counts a message of @p length bytes that has arrived, as arrived() does, but without a
     /// check: the caller must have checked has_room().
     void waits(std::uint32_t length) noexcept { room_ -= length + overhead; }
-    /// Called when the program consumes a message that arrived() or waits() has counted. This end
-    /// then has room for further messages.
+    /// Counts a message as consumed that arrived() or waits() has counted. This end then has room
+    /// for further messages.
     void consumed(std::uint32_t length) noexcept {
         room_ += length + overhead;
         consumed_at_once(length);

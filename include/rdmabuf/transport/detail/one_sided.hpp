@@ -46,8 +46,8 @@ class RDMABUF_EXPORT OneSided {
     /// Starts as many queued requests as the send queues can hold. Sends the notifications of
     /// requests whose data is posted.
     void advance() noexcept;
-    /// Called when the transfer of a request is posted completely, or when one of its work requests
-    /// has completed. Ends the request if it is complete.
+    /// Ends a request if it is complete. Called when this may have become true, for example when
+    /// one of its work requests has completed.
     void settled(OneSidedRequest& request) noexcept;
     /// Ends a transfer list with ECANCELED: immediately if nothing of it is posted, otherwise after
     /// the first entry that is not posted completely. This entry is still posted, because the last

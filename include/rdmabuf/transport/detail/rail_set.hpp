@@ -225,8 +225,8 @@ class RDMABUF_EXPORT RailSet {
     /// Returns a bit mask: bit i is set if queue pair i has failed, and the data that it has not
     /// transferred must still be posted again on the first queue pair.
     [[nodiscard]] std::uint32_t recovering() const noexcept { return recovering_; }
-    /// Called when all data that a failed queue pair has not transferred was posted again on the
-    /// first queue pair. recovering() then no longer contains the queue pair.
+    /// Removes a failed queue pair from recovering(). All data that it has not transferred must
+    /// have been posted again on the first queue pair.
     void recovered(std::size_t rail) noexcept { recovering_ &= ~(1U << rail); }
 
     /// Stops using a queue pair that has failed, and moves it to the error state. If the failed
@@ -265,11 +265,10 @@ class RDMABUF_EXPORT RailSet {
     /// Doubles the time between attempts to replace a failed queue pair, up to
     /// EndpointOptions::probation * 2^max_replacements. The time until the next attempt starts now.
     void delay_probation(std::size_t rail) noexcept;
-    /// Called when the port of a device is active again. Resets the time between attempts to
-    /// replace a failed queue pair of this device to EndpointOptions::probation.
+    /// Resets the time between attempts to replace a failed queue pair of a device to
+    /// EndpointOptions::probation. Called when the port of the device is active again.
     void port_active(std::size_t device) noexcept;
-    /// Called when the test of a new queue pair has succeeded. Transfers use the queue pair from
-    /// now on.
+    /// Makes transfers use a new queue pair, whose test has succeeded.
     void use(std::size_t rail) noexcept;
     /// Counts a completed work request of @p request, on a channel with several queue pairs.
     /// @param succeeded  false if the work request failed because its queue pair has failed

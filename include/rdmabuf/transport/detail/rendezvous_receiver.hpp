@@ -60,7 +60,8 @@ class RDMABUF_EXPORT RendezvousReceiver {
                                        ChunkTable::decode(bytes.subspan(sizeof body), body.chunks,
                                                           rails_.devices(), body.length, table));
     }
-    /// Called when one queue pair has transferred its part of the data of a message.
+    /// Counts the part of the data of a message that one queue pair has transferred, or a FIN. If
+    /// the message needs a further CTS, queues it.
     /// @param rail     the index of this queue pair
     /// @param rails    the number of queue pairs that transfer the data
     /// @param length   the length of the message, if a FIN has arrived; otherwise nullptr
@@ -71,8 +72,8 @@ class RDMABUF_EXPORT RendezvousReceiver {
     [[nodiscard]] ReceiveRequest* data_arrived(std::uint32_t number, std::size_t rail,
                                                std::uint32_t rails, const std::uint64_t* length,
                                                std::uint64_t written, bool& valid) noexcept;
-    /// Called when the RDMA read of the data of a message has completed. Queues the `rget_done`
-    /// message.
+    /// Queues the `rget_done` message. Called when the RDMA read of the data of a message has
+    /// completed.
     void read_completed(ReceiveRequest& receive) noexcept {
         queue(receive, ReceiveRequest::Stage::sending_rget_done);
     }

@@ -66,10 +66,10 @@ class RDMABUF_EXPORT RendezvousSender {
     /// @param error  the errno value with which the send ends; 0 if it was successful
     /// @return false if the message violates the protocol
     [[nodiscard]] bool end_arrived(std::uint32_t number, int error) noexcept;
-    /// Called when all RDMA writes of a send are posted. Queues the FIN if the send needs one.
+    /// Queues the FIN of a send whose RDMA writes are all posted, if the send needs one.
     void send_posted(SendRequest& request) noexcept;
-    /// Called when a work request of a send has completed. Ends the send if all its data is
-    /// transferred.
+    /// Ends a send if all its data is transferred. Called when a transfer of the send is posted
+    /// completely, or when one of its work requests has completed.
     void send_settled(SendRequest& request) noexcept;
 
     [[nodiscard]] bool has_work() const noexcept {

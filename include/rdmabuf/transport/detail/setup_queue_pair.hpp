@@ -44,8 +44,8 @@ class RDMABUF_EXPORT SetupQueuePair {
     /// @return false if all send buffers are in use: the datagram was not sent
     [[nodiscard]] bool send(std::shared_ptr<const AddressHandle> path, const QueuePairAddress& peer,
                             const ConnectedDatagram& datagram) noexcept;
-    /// Called when the completion of a send has arrived; the oldest send buffer in use is then
-    /// free. Sends complete in the order in which they were posted.
+    /// Frees the oldest send buffer in use, and releases its address handle. Must be called for
+    /// each completion of a send. Sends complete in the order in which they were posted.
     void send_completed() noexcept { paths_[sent_++ % sends].reset(); }
 
     /// Returns the datagram in receive buffer number @p buffer; std::nullopt if the bytes are not a
