@@ -37,8 +37,9 @@ struct EndpointOptions {
     /// many are stored, further sends of the peer that need an RTS wait, and so do all sends behind
     /// them.
     std::uint32_t depth = 256;
-    /// Maximum number of work requests that a queue pair may have in flight, from 16 to 32,768. If
-    /// a device supports fewer work requests, the maximum of the device is used.
+    /// Number of entries of the send queue of each queue pair of a channel, from 16 to 32,768. If a
+    /// device supports fewer entries, the maximum of the device is used. One entry is reserved for
+    /// the case that the queue pair fails; the others limit the work requests in flight.
     std::uint32_t send_depth = 128;
     /// Number of queue pairs that a channel has on each device, from 1 to 4, and up to 16 on all
     /// devices; the smaller value of both ends applies. The data of a long transfer is striped over

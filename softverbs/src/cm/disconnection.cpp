@@ -62,7 +62,7 @@ void Manager::end_connection(Id& id, int status) {
 }
 
 void Manager::received_disconnect(Id& id) {
-    if (id.exchanged == Exchanged::dreq_sent) { // Both sides disconnect at once.
+    if (id.exchanged == Exchanged::dreq_sent) { // Both sides disconnect at the same time.
         send(id, message(id, MessageType::drep));
         end_connection(id, 0);
         return;

@@ -142,8 +142,8 @@ struct Id {
     std::list<Multicast> groups;
 
     [[nodiscard]] bool datagram() const noexcept { return qp_type == IBV_QPT_UD; }
-    /// A communication ID is never 0 and belongs to only one id in the lifetime of the process,
-    /// because each id has another handle and connects only once.
+    /// A communication ID is never 0 and belongs to only one id until the process has created 2^32
+    /// ids, because each id has another handle and connects only once.
     void assign_communication_id() noexcept { communication_id = handle + 1; }
     /// Returns whether a connection is being established.
     [[nodiscard]] bool in_handshake() const noexcept {

@@ -26,9 +26,10 @@ namespace rdmabuf::transport::detail {
 /// A connection is unproven until its ConnectorProof has arrived with the correct secret. This end
 /// sends nothing on an unproven connection, and creates no queue pair, buffer or key for it. At
 /// most max_unproven unproven connections exist; when another connection arrives, the oldest is
-/// closed. The kernel accepts a connection only after its first bytes have arrived, or after
-/// EndpointOptions::handshake (TCP_DEFER_ACCEPT), and a connector sends its proof at once.
-/// Therefore connections without a proof neither delay nor displace a peer that has the handle.
+/// closed. The kernel accepts a connection only after its first bytes have arrived, or after about
+/// the time of EndpointOptions::handshake (TCP_DEFER_ACCEPT), and a connector sends its proof at
+/// once. Therefore connections without a proof neither delay nor displace a peer that has the
+/// handle.
 ///
 /// At most max_handshakes proven connections are set up at a time. Further connections wait in the
 /// queue of the kernel.

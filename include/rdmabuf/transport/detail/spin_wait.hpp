@@ -33,7 +33,8 @@ class Timeout {
 };
 
 /// Controls a loop that polls for a completion: the loop calls wait() between two polls. One call
-/// in 64 yields the processor and checks the time limit; the others return at once.
+/// in 64 yields the processor and checks the time limit; the others return at once. After 4096
+/// calls, wait(sleep) sleeps instead.
 class SpinWait {
   public:
     /// @param timeout  the time limit of the loop; negative: no limit; 0: poll only once
