@@ -24,13 +24,17 @@ const nixlBackendPlugin& nixl_plugin() {
 NixlCore::~NixlCore() {
     while (!local_.empty()) {
         EXPECT_EQ(engine_->deregisterMem(local_.begin()->second.local), NIXL_SUCCESS);
-        remote_[name_][local_.begin()->first] = local_.begin()->second;
+        remote_[name_].sections.insert(*local_.begin());
         local_.erase(local_.begin());
     }
-    for (const auto& [agent, sections] : remote_) {
-        for (const auto& [address, section] : sections) {
-            EXPECT_EQ(engine_->unloadMD(section.target), NIXL_SUCCESS);
-        }
+    for (const auto& [agent, remote] : remote_) {
+        unload(remote.sections);
+    }
+}
+
+void NixlCore::unload(const Sections& sections) {
+    for (const auto& [address, section] : sections) {
+        EXPECT_EQ(engine_->unloadMD(section.target), NIXL_SUCCESS);
     }
 }
 
@@ -93,29 +97,45 @@ nixl_status_t NixlCore::load_remote_metadata(const NixlMetadata& metadata) {
         }
         connections_[metadata.agent] = metadata.connection;
     }
+    const auto [remote, is_new] = remote_.try_emplace(metadata.agent);
+    if (is_new) {
+        remote->second.generation = ++generations_;
+    }
     for (const nixlBlobDesc& memory : metadata.memory) {
-        Section section{.length = memory.len, .blob = memory.metaInfo};
         const nixl_status_t status =
-            engine_->loadRemoteMD(memory, DRAM_SEG, metadata.agent, section.target);
+            load_remote_section(metadata.agent, memory, remote->second.sections);
         if (status != NIXL_SUCCESS) {
+            unload(remote->second.sections);
+            remote_.erase(remote);
+            connections_.erase(metadata.agent);
             return status;
         }
-        remote_[metadata.agent][memory.addr] = section;
     }
     return NIXL_SUCCESS;
 }
 
+nixl_status_t NixlCore::load_remote_section(const std::string& agent, const nixlBlobDesc& memory,
+                                            Sections& sections) {
+    if (const auto known = sections.find(memory.addr); known != sections.end()) {
+        return known->second.blob == memory.metaInfo ? NIXL_SUCCESS : NIXL_ERR_NOT_ALLOWED;
+    }
+    Section section{.length = memory.len, .blob = memory.metaInfo};
+    const nixl_status_t status = engine_->loadRemoteMD(memory, DRAM_SEG, agent, section.target);
+    if (status == NIXL_SUCCESS) {
+        sections[memory.addr] = section;
+    }
+    return status;
+}
+
 nixl_status_t NixlCore::invalidate_remote_metadata(const std::string& agent,
                                                    const std::function<void()>& meanwhile) {
-    const auto sections = remote_.extract(agent);
-    if (sections) {
-        for (const auto& [address, section] : sections.mapped()) {
-            EXPECT_EQ(engine_->unloadMD(section.target), NIXL_SUCCESS);
-        }
+    const auto remote = remote_.extract(agent);
+    if (remote) {
+        unload(remote.mapped().sections);
     }
     meanwhile();
     if (connections_.erase(agent) == 0) {
-        return sections ? NIXL_SUCCESS : NIXL_ERR_NOT_FOUND;
+        return remote ? NIXL_SUCCESS : NIXL_ERR_NOT_FOUND;
     }
     EXPECT_EQ(engine_->disconnect(agent), NIXL_SUCCESS);
     return NIXL_SUCCESS;
@@ -133,7 +153,10 @@ nixl_status_t NixlCore::create_request(nixl_xfer_op_t operation,
         const auto& section = std::prev(sections.upper_bound(address))->second;
         list.addDesc({address, length, 0, section.*metadata});
     };
-    const Sections& targets = agent == name_ ? local_ : remote_[agent];
+    if (agent != name_) {
+        made->generation_ = remote_.at(agent).generation;
+    }
+    const Sections& targets = agent == name_ ? local_ : remote_.at(agent).sections;
     for (const NixlBlock& block : blocks) {
         add(local_, block.local, block.length, &Section::local, made->local_);
         add(targets, block.remote, block.length, &Section::target, made->remote_);
@@ -147,7 +170,9 @@ nixl_status_t NixlCore::create_request(nixl_xfer_op_t operation,
 }
 
 nixl_status_t NixlCore::checked(Request& request) {
-    if (request.status_ == NIXL_ERR_REMOTE_DISCONNECT) {
+    const auto remote = remote_.find(request.agent_);
+    if (request.status_ == NIXL_ERR_REMOTE_DISCONNECT && remote != remote_.end() &&
+        remote->second.generation == request.generation_) {
         static_cast<void>(invalidate_remote_metadata(request.agent_));
     }
     return request.status_;

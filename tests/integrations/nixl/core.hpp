@@ -58,6 +58,7 @@ class NixlCore {
         nixl_meta_dlist_t local_{DRAM_SEG};
         nixl_meta_dlist_t remote_{DRAM_SEG};
         std::string agent_;
+        std::uint64_t generation_ = 0;
         nixl_status_t status_ = NIXL_ERR_NOT_POSTED;
     };
     using RequestPointer = std::unique_ptr<Request>;
@@ -101,8 +102,16 @@ class NixlCore {
         std::string blob;
     };
     using Sections = std::map<std::uintptr_t, Section>;
+    struct Remote {
+        /// Differs when the metadata of an agent is loaded again after it was invalidated.
+        std::uint64_t generation = 0;
+        Sections sections;
+    };
 
-    /// Evicts the remote agent if it is disconnected.
+    void unload(const Sections& sections);
+    [[nodiscard]] nixl_status_t load_remote_section(const std::string& agent,
+                                                    const nixlBlobDesc& memory, Sections& sections);
+    /// Evicts the remote agent for which the request was created if it is disconnected.
     nixl_status_t checked(Request& request);
 
     std::string name_;
@@ -110,7 +119,8 @@ class NixlCore {
         nullptr, nixl_plugin().destroy_engine};
     std::string connection_;
     Sections local_;
-    std::map<std::string, Sections> remote_;
+    std::map<std::string, Remote> remote_;
+    std::uint64_t generations_ = 0;
     std::map<std::string, std::string> connections_;
 };
 

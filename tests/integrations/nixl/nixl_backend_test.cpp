@@ -418,6 +418,18 @@ TEST_F(NixlBackend, KeepsTheMemoryOfATransferThatIsInProgress) {
     }
 }
 
+TEST_F(NixlBackend, KeepsAnAgentThatWasLoadedAgainWhenAnEarlierTransferFails) {
+    start(1);
+    create(NIXL_WRITE, {0});
+    ASSERT_EQ(left_->post(*request_), NIXL_IN_PROG);
+    EXPECT_EQ(left_->invalidate_remote_metadata("right"), NIXL_SUCCESS);
+    ASSERT_EQ(left_->load_remote_metadata(right_->local_metadata()), NIXL_SUCCESS);
+    EXPECT_EQ(left_->status(*request_), NIXL_ERR_REMOTE_DISCONNECT);
+    create(NIXL_WRITE, {0});
+    ASSERT_GE(left_->post(*request_), 0);
+    EXPECT_EQ(finish(), NIXL_SUCCESS);
+}
+
 TEST_F(NixlBackend, EndsTheTransfersToAnAgentWhoseMetadataIsInvalidated) {
     for (const auto& [connected, finishes] :
          {std::pair(true, true), {true, false}, {false, true}, {false, false}}) {
