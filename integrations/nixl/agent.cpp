@@ -52,8 +52,6 @@ Endpoint open_endpoint(const std::string& device) {
 
 } // namespace
 
-UnknownAgent::UnknownAgent(const std::string& name)
-    : std::runtime_error("no connection information of agent '" + name + "' was loaded") {}
 LostAgent::LostAgent(const std::string& name, const std::string& reason)
     : std::runtime_error("the connection to agent '" + name + "' has failed: " + reason) {}
 
@@ -110,18 +108,19 @@ std::string Agent::describe(const LocalMemory& memory) {
 
 RemotePointer Agent::load_remote(const std::string& remote_agent, std::uintptr_t address,
                                  std::string_view bytes) const {
-    {
-        const Lock lock(mutex_);
-        static_cast<void>(peer(remote_agent));
-    }
+    const Lock lock(mutex_);
     return std::make_shared<const RemoteBuffer>(
         RemoteBuffer{.address = address,
-                     .memory = value(RemoteMemory::decode(std::as_bytes(std::span(bytes))))});
+                     .memory = value(RemoteMemory::decode(std::as_bytes(std::span(bytes)))),
+                     .peer = peer(remote_agent),
+                     .local = {}});
 }
 
 RemotePointer Agent::load_local(const LocalMemory& memory) {
-    return std::make_shared<const RemoteBuffer>(
-        RemoteBuffer{.address = memory->address(), .memory = value(memory->remote())});
+    return std::make_shared<const RemoteBuffer>(RemoteBuffer{.address = memory->address(),
+                                                             .memory = value(memory->remote()),
+                                                             .peer = {},
+                                                             .local = memory});
 }
 
 std::string Agent::connection_info() const {
@@ -147,7 +146,7 @@ void Agent::add_peer(const std::string& remote_agent, const Handle& handle) {
 const std::shared_ptr<Peer>& Agent::peer(const std::string& remote_agent) const {
     const auto found = peers_.find(remote_agent);
     if (found == peers_.end()) {
-        throw UnknownAgent(remote_agent);
+        throw NotFound("no connection information of agent '" + remote_agent + "' was loaded");
     }
     return found->second;
 }
@@ -233,15 +232,7 @@ std::unique_ptr<Transfer> Agent::prepare(Direction direction, const std::string&
     transfer->direction_ = direction;
     transfer->remote_agent_ = remote_agent;
     transfer->entries_.reserve(blocks.size());
-    // Most lists have many blocks in the same memory, so an owner is stored only if it is not that
-    // of the previous block.
-    const auto own = [&](std::shared_ptr<const void> memory, std::shared_ptr<const void>& last) {
-        if (memory != last) {
-            transfer->memory_.push_back(last = std::move(memory));
-        }
-    };
-    std::shared_ptr<const void> last_local;
-    std::shared_ptr<const void> last_remote;
+    std::set<LocalMemory> local;
     for (const Block& block : blocks) {
         const std::uint64_t offset = block.remote_address - block.remote->address;
         if (!lies_within(offset, block.length, block.remote->memory.length())) {
@@ -257,9 +248,15 @@ std::unique_ptr<Transfer> Agent::prepare(Direction direction, const std::string&
                                       .length = block.length,
                                       .remote = &block.remote->memory,
                                       .offset = offset});
-        own(block.local, last_local);
-        own(block.remote, last_remote);
+        local.insert(block.local);
+        transfer->remote_.insert(block.remote);
     }
+    if (remote_agent == name_) {
+        for (const RemotePointer& remote : transfer->remote_) {
+            local.insert(remote->local.lock());
+        }
+    }
+    transfer->local_.assign(local.begin(), local.end());
     return transfer;
 }
 
@@ -268,8 +265,25 @@ bool Agent::post(Transfer& transfer, std::optional<std::string> notification) {
     if (!transfer.ended()) {
         return false;
     }
+    // The keys of memory that no longer exists would end the connection, and with it the other
+    // transfers.
+    for (const RemotePointer& remote : transfer.remote_) {
+        if (transfer.remote_agent_ != name_ &&
+            remote->peer.lock() != peer(transfer.remote_agent_)) {
+            throw NotFound("agent '" + transfer.remote_agent_ +
+                           "' was disconnected after the transfer was prepared");
+        }
+    }
+    std::vector<LocalMemory> owned;
+    for (const std::weak_ptr<const Memory>& local : transfer.local_) {
+        owned.push_back(local.lock());
+        if (!owned.back()) {
+            throw NotFound("memory of the transfer was deregistered");
+        }
+    }
     transfer.peer_ = connecting_peer(transfer.remote_agent_);
     transfer.peer_->transfers.push_back(&transfer);
+    transfer.owned_ = std::move(owned);
     transfer.notification_ = std::move(notification);
     transfer.state_ = TransferState::in_progress;
     transfer.waits_ = true;
@@ -335,6 +349,7 @@ void Agent::end(Transfer& transfer, TransferState state, std::string reason) {
     transfer.waits_ = false;
     transfer.message_ = 0;
     transfer.notification_.reset();
+    transfer.owned_.clear();
     transfer.state_ = state;
     transfer.reason_ = std::move(reason);
     --transfers_;

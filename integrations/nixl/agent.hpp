@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -23,14 +24,21 @@
 
 namespace nixl_rdmabuf {
 
-/// Registered memory of this agent. Transfers share its ownership, because NIXL may deregister the
-/// memory of a transfer that is in progress.
+/// Registered memory of this agent. Transfers that are in progress share its ownership, because
+/// NIXL may deregister their memory.
 using LocalMemory = std::shared_ptr<const rdmabuf::transport::Memory>;
 
-/// Registered memory of a remote agent.
+struct Peer;
+
+/// Registered memory of a remote agent, or of this agent as the target of its own transfers.
 struct RemoteBuffer {
     std::uint64_t address = 0;
     rdmabuf::transport::RemoteMemory memory;
+    /// The remote agent. Its name alone does not identify it: after a disconnection, another
+    /// process may have this name.
+    std::weak_ptr<const Peer> peer;
+    /// The memory, if it is memory of this agent.
+    std::weak_ptr<const rdmabuf::transport::Memory> local;
 };
 /// Transfers share the ownership, because NIXL unloads the metadata of a remote agent before it
 /// disconnects the agent.
@@ -44,10 +52,11 @@ struct Block {
     std::size_t length = 0;
 };
 
-/// No connection information of the remote agent was loaded.
-class UnknownAgent : public std::runtime_error {
+/// No connection information of the remote agent was loaded, or the remote agent or the memory of a
+/// transfer no longer exists.
+class NotFound : public std::runtime_error {
   public:
-    explicit UnknownAgent(const std::string& name);
+    using std::runtime_error::runtime_error;
 };
 /// The connection to the remote agent cannot be opened, or has ended.
 class LostAgent : public std::runtime_error {
@@ -68,8 +77,6 @@ enum class TransferState : std::uint8_t {
     disconnected
 };
 
-struct Peer;
-
 /// A list of blocks that one request transfers. After a transfer has ended, it can be posted again.
 class Transfer {
   public:
@@ -85,11 +92,16 @@ class Transfer {
     Direction direction_{};
     std::string remote_agent_;
     std::vector<rdmabuf::transport::TransferEntry> entries_;
-    /// The owners of the objects to which entries_ points.
-    std::vector<std::shared_ptr<const void>> memory_;
-    /// entries_, checked for one channel.
+    /// The remote memory to which entries_ points.
+    std::set<RemotePointer> remote_;
+    /// The memory of this agent to which entries_ points. The transfer owns it only until it has
+    /// ended: see owned_.
+    std::vector<std::weak_ptr<const rdmabuf::transport::Memory>> local_;
+    /// The owners of local_ from post() to the end of the transfer; otherwise empty.
+    std::vector<LocalMemory> owned_;
+    /// entries_, checked for the channel with the number prepared_for_.
     rdmabuf::transport::PreparedList list_;
-    /// Channel::number() of the channel for which list_ was prepared; 0 if it is not prepared.
+    /// Channel::number() of the channel for which list_ was prepared; 0 if list_ is not prepared.
     std::uint32_t prepared_for_ = 0;
     std::optional<std::string> notification_;
     /// The agent to which the transfer was posted. `remote_agent_` alone does not identify it:
@@ -154,12 +166,13 @@ class Agent {
     // Memory
 
     /// Registers host memory or memory of a GPU. Other calls do not wait for a long registration.
-    /// The memory is deregistered when the last copy of the returned LocalMemory is destroyed.
+    /// The memory is deregistered when the last copy of the returned LocalMemory is destroyed, and
+    /// no transfer that uses it is in progress.
     [[nodiscard]] LocalMemory register_memory(std::uintptr_t address, std::size_t length);
     /// Returns the bytes that a remote agent needs to access the memory. The remote agent passes
     /// these bytes to load_remote(), together with the address of the memory.
     [[nodiscard]] static std::string describe(const LocalMemory& memory);
-    /// @throws UnknownAgent
+    /// @throws NotFound
     [[nodiscard]] RemotePointer load_remote(const std::string& remote_agent, std::uintptr_t address,
                                             std::string_view bytes) const;
     /// Returns a description of memory of this agent, for transfers from this agent to itself.
@@ -188,7 +201,8 @@ class Agent {
     /// @param notification  sent to the remote agent after all blocks are transferred. The transfer
     ///                      is in progress until all of the notification is sent
     /// @return false, without any effect, if the transfer was posted before and has not ended
-    /// @throws UnknownAgent
+    /// @throws NotFound  also if memory of the transfer was deregistered, or if the remote agent
+    ///                   was disconnected after its memory was loaded
     /// @throws LostAgent
     [[nodiscard]] bool post(Transfer& transfer, std::optional<std::string> notification);
     /// Makes progress and returns the state of a transfer.
@@ -202,7 +216,7 @@ class Agent {
     // Notifications
 
     /// Sends a message to a remote agent, independently of any transfer.
-    /// @throws UnknownAgent
+    /// @throws NotFound
     /// @throws LostAgent
     void notify(const std::string& remote_agent, std::string_view message);
     /// Makes progress, and returns the messages that have arrived since the last call.
@@ -229,7 +243,7 @@ class Agent {
 
     [[nodiscard]] const std::shared_ptr<Peer>& peer(const std::string& remote_agent) const;
     /// Returns the peer, and starts to connect unless the peer is connected or connecting.
-    /// @throws UnknownAgent
+    /// @throws NotFound
     /// @throws LostAgent
     [[nodiscard]] const std::shared_ptr<Peer>& connecting_peer(const std::string& remote_agent);
     void add_peer(const std::string& remote_agent, const rdmabuf::transport::Handle& handle);

@@ -5,7 +5,6 @@
 #include <backend/backend_plugin.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <exception>
@@ -25,10 +24,10 @@ using nixl_rdmabuf::Block;
 using nixl_rdmabuf::Direction;
 using nixl_rdmabuf::LocalMemory;
 using nixl_rdmabuf::LostAgent;
+using nixl_rdmabuf::NotFound;
 using nixl_rdmabuf::RemotePointer;
 using nixl_rdmabuf::Transfer;
 using nixl_rdmabuf::TransferState;
-using nixl_rdmabuf::UnknownAgent;
 
 /// NIXL's metadata (nixlBackendMD) for memory that this agent has registered.
 class LocalMetadata final : public nixlBackendMD {
@@ -63,7 +62,7 @@ template <class Call>
 nixl_status_t status_of(const Call& call, nixl_status_t failed = NIXL_ERR_BACKEND) {
     try {
         return call();
-    } catch (const UnknownAgent& error) {
+    } catch (const NotFound& error) {
         return log_error(error.what(), NIXL_ERR_NOT_FOUND);
     } catch (const LostAgent& error) {
         return log_error(error.what(), NIXL_ERR_REMOTE_DISCONNECT);

@@ -418,6 +418,55 @@ TEST_F(NixlBackend, KeepsTheMemoryOfATransferThatIsInProgress) {
     }
 }
 
+TEST_F(NixlBackend, DeregistersTheMemoryOfARequestThatIsNotInProgress) {
+    start(2);
+    for (const bool posted : {true, false}) {
+        SCOPED_TRACE(posted);
+        create(NIXL_WRITE, {0});
+        if (posted) {
+            ASSERT_GE(left_->post(*request_), 0);
+            EXPECT_EQ(finish(), NIXL_SUCCESS);
+        }
+        const std::size_t regions = softverbs_live(SOFTVERBS_MR);
+        left_->deregister_memory(from_.data());
+        EXPECT_LT(softverbs_live(SOFTVERBS_MR), regions);
+        EXPECT_EQ(left_->post(*request_), NIXL_ERR_NOT_FOUND);
+        ASSERT_EQ(left_->register_memory(from_), NIXL_SUCCESS);
+        EXPECT_EQ(left_->post(*request_), NIXL_ERR_NOT_FOUND) << "this memory has another key";
+    }
+    create(NIXL_WRITE, {1});
+    ASSERT_GE(left_->post(*request_), 0);
+    EXPECT_EQ(finish(), NIXL_SUCCESS);
+}
+
+TEST_F(NixlBackend, RefusesATransferToItsOwnMemoryThatIsDeregistered) {
+    start(1);
+    ASSERT_EQ(left_->register_memory(to_), NIXL_SUCCESS);
+    ASSERT_EQ(
+        left_->create_request(NIXL_WRITE, {{from_.data(), to_.data(), block}}, "left", request_),
+        NIXL_SUCCESS);
+    left_->deregister_memory(to_.data());
+    EXPECT_EQ(left_->post(*request_), NIXL_ERR_NOT_FOUND);
+}
+
+// The memory of the earlier process does not exist any more.
+TEST_F(NixlBackend, RefusesARequestForAnAgentThatWasReplaced) {
+    start(2);
+    create(NIXL_WRITE, {0});
+    const NixlCore::RequestPointer earlier = std::move(request_);
+    right_.reset();
+    EXPECT_EQ(left_->invalidate_remote_metadata("right"), NIXL_SUCCESS);
+    start(right_, "right", to_);
+    ASSERT_EQ(left_->load_remote_metadata(right_->local_metadata()), NIXL_SUCCESS);
+    await_notification();
+    create(NIXL_WRITE, {1});
+    for (int i = 0; i < 2; ++i) {
+        ASSERT_GE(left_->post(*request_), 0);
+        EXPECT_EQ(left_->post(*earlier), NIXL_ERR_NOT_FOUND);
+        EXPECT_EQ(finish(), NIXL_SUCCESS);
+    }
+}
+
 TEST_F(NixlBackend, KeepsAnAgentThatWasLoadedAgainWhenAnEarlierTransferFails) {
     start(1);
     create(NIXL_WRITE, {0});
