@@ -517,10 +517,7 @@ void Agent::wake() noexcept {
 
 void Agent::advance() {
     endpoint_.progress();
-    polls_ = accept();
-    if (polls_) {
-        wake();
-    }
+    const bool accepts = accept();
     for (auto& [name, peer] : peers_) {
         advance_connection(*peer);
         send_messages(*peer);
@@ -528,7 +525,10 @@ void Agent::advance() {
     }
     advance_closing();
     receive_all();
-    polls_ = polls_ || !closing_.empty();
+    polls_ = accepts || !closing_.empty();
+    if (polls_) {
+        wake();
+    }
 }
 
 bool Agent::accept() {
@@ -566,11 +566,11 @@ void Agent::receive_all() {
     std::erase_if(incoming_, [this](const std::unique_ptr<Incoming>& from) {
         // Test the state first: messages that have arrived before the failure are received below.
         const bool failed = static_cast<bool>(from->channel.state());
-        const bool expected = receive(*from);
-        if (!expected) {
-            close_later(std::move(from->channel));
+        if (receive(*from) && !failed) {
+            return false;
         }
-        return failed || !expected;
+        close_later(std::move(from->channel));
+        return true;
     });
 }
 
