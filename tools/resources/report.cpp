@@ -64,25 +64,27 @@ std::string to_text(const Report& report, const TextStyle& style) {
 }
 
 std::string to_json(const Report& report) {
-    const auto pid_of = [](std::uint32_t pid) { return pid != 0 ? Json(pid) : Json(); };
+    const auto null_if_zero = [](std::uint32_t number) {
+        return number != 0 ? Json(number) : Json();
+    };
     Json json;
     json["devices"] = Json::array();
     for (const DeviceResources& device : report.devices) {
         Json qps = Json::array();
         for (const QueuePairInfo& qp : device.queue_pairs) {
             qps.push_back({{"number", qp.number},
-                           {"remote", qp.remote != 0 ? Json(qp.remote) : Json()},
+                           {"remote", null_if_zero(qp.remote)},
                            {"port", qp.port},
                            {"type", qp.type},
                            {"state", qp.state},
-                           {"pid", pid_of(qp.pid)},
+                           {"pid", null_if_zero(qp.pid)},
                            {"owner", or_null(qp.owner)}});
         }
         Json regions = Json::array();
         for (const RegionInfo& region : device.regions) {
             regions.push_back({{"number", region.number},
                                {"length", region.length},
-                               {"pid", pid_of(region.pid)},
+                               {"pid", null_if_zero(region.pid)},
                                {"owner", or_null(region.owner)}});
         }
         json["devices"].push_back({{"name", device.name},
