@@ -225,9 +225,9 @@ class Visible : public FeaturesTest, public ::testing::WithParamInterface<std::s
         buffer_.emplace(memfds_->allocate(memory_size));
     }
     void TearDown() override {
+        FeaturesTest::TearDown(); // Requests that have not ended use the memory until then.
         memory_.reset();
         buffer_.reset();
-        FeaturesTest::TearDown();
     }
 
     void register_memory(Visibility visibility) {
